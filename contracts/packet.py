@@ -1,0 +1,251 @@
+"""Packet format 1: one device's samples of a moment, as bytes.
+
+A frame on the wire is Avro single-object encoding (two marker bytes ``C3 01``, the writer schema's
+CRC-64-AVRO fingerprint, the body) followed by a CRC-32 (IEEE 802.3, little endian) over all that precedes it.
+Header fields stand first in the body, so that a reader of the header alone can leave the arrays untouched.
+
+Sample values are integers: ``value = (base + values[i]) * 10 ** exponent`` in the signal's unit; a sample's
+event time is ``base_ms + offsets_ms[i]`` (Unix epoch, milliseconds, offsets may be negative). ``qualities``
+is empty when every sample of the block is good. ``DoubleBlock`` carries what integers cannot (a sensor that
+says NaN). A packet is encoded once; a resend is byte-identical.
+
+This module refuses unknown writer fingerprints, wrong checksums and anything over ``MAX_FRAME_BYTES``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zlib
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from contracts.errors import Rejected
+from contracts.names import check_name
+
+MARKER = b"\xc3\x01"
+PREFIX_BYTES = 10
+CRC_BYTES = 4
+MAX_FRAME_BYTES = 128 * 1024
+"""Upper bound of one frame; the broker's ``max_packet_size`` leaves room for the MQTT header above it."""
+
+HEADER_FIELDS = 10
+_SCHEMA_FILES = ("packet_v1.avsc",)
+_CRC = struct.Struct("<I")
+
+
+class Lane(IntEnum):
+    """Which topic a packet travels on, chosen in the commit that accepts it and never changed."""
+
+    LIVE = 0
+    BACKLOG = 1
+    PRIORITY = 2
+
+
+class Quality(IntEnum):
+    """Quality of one sample. Codes of 64 and above are bad: kept, shown, never aggregated."""
+
+    GOOD = 0
+    UNCERTAIN = 1
+    SUBSTITUTED = 2
+    BAD_SENSOR = 64
+    NOT_FINITE = 65
+    OUT_OF_RANGE = 66
+
+
+FIRST_BAD_QUALITY = 64
+
+
+class DropReason(IntEnum):
+    """Why an agent dropped packets that it had accepted."""
+
+    SPOOL_BYTES = 1
+    SPOOL_AGE = 2
+    CORRUPT_SPOOL = 3
+    DISK_FULL = 4
+
+
+class PacketError(Rejected):
+    """These bytes are not a packet that we can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Who sent it and when. ``boot_epoch`` and ``seq`` are stored by the agent, never derived from a clock."""
+
+    tenant: str
+    device: str
+    boot_epoch: int
+    nonce: int
+    seq: int
+    lane: int
+    base_ms: int
+    mono_ms: int
+    clock_trusted: bool
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Samples of one signal as scaled integers."""
+
+    signal: int
+    exponent: int
+    base: int
+    offsets_ms: tuple[int, ...]
+    values: tuple[int, ...]
+    qualities: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleBlock:
+    """Samples of one signal as IEEE doubles, for values that integers cannot carry."""
+
+    signal: int
+    offsets_ms: tuple[int, ...]
+    values: tuple[float, ...]
+    qualities: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Sequence numbers that the agent accepted and later dropped, with the reason (``DropReason``)."""
+
+    first_seq: int
+    last_seq: int
+    reason: int
+    retention: int
+    packets: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A header with its samples and, rarely, the agent's report of what it dropped."""
+
+    header: Header
+    blocks: tuple[Block, ...] = ()
+    doubles: tuple[DoubleBlock, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+def schema_text(file_name: str = _SCHEMA_FILES[-1]) -> str:
+    """The writer schema as JSON text (what Spark's ``from_avro`` is given)."""
+    return (Path(__file__).parent / file_name).read_text(encoding="utf-8")
+
+
+@cache
+def writer_schemas() -> dict[bytes, str]:
+    """Fingerprint (8 bytes as they stand on the wire) to schema JSON, for every version ever published."""
+    return {
+        bytes.fromhex(fingerprint(to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO")): text
+        for text in map(schema_text, _SCHEMA_FILES)
+    }
+
+
+@cache
+def _parsed(fingerprint_bytes: bytes) -> tuple[Any, Any]:
+    """(whole schema, header-only schema) parsed for fastavro."""
+    whole = json.loads(writer_schemas()[fingerprint_bytes])
+    header = {**whole, "name": "Header", "fields": whole["fields"][:HEADER_FIELDS]}
+    return fastavro.parse_schema(whole), fastavro.parse_schema(header)
+
+
+@cache
+def current_fingerprint() -> bytes:
+    """Fingerprint of the schema that this version writes."""
+    return next(reversed(writer_schemas()))
+
+
+def encode_packet(packet: Packet) -> bytes:
+    """Encode once, before the commit that accepts it. Raises PacketError when the frame would be too large."""
+    record = asdict(packet)
+    record.update(record.pop("header"))
+    out = io.BytesIO()
+    out.write(MARKER + current_fingerprint())
+    fastavro.schemaless_writer(out, _parsed(current_fingerprint())[0], record)
+    frame = seal(out.getvalue())
+    if len(frame) > MAX_FRAME_BYTES:
+        raise PacketError("too_large", f"{len(frame)} bytes, the limit is {MAX_FRAME_BYTES}; split the samples")
+    return frame
+
+
+def seal(prefix_and_body: bytes) -> bytes:
+    """Append the CRC-32 that ends a frame."""
+    return prefix_and_body + _CRC.pack(zlib.crc32(prefix_and_body))
+
+
+def open_frame(frame: bytes) -> bytes:
+    """Check size, marker, fingerprint and CRC; return the writer's fingerprint. Raises PacketError."""
+    if len(frame) > MAX_FRAME_BYTES:
+        raise PacketError("too_large", f"{len(frame)} bytes")
+    if len(frame) < PREFIX_BYTES + CRC_BYTES or not frame.startswith(MARKER):
+        raise PacketError("not_a_packet", f"{len(frame)} bytes without the single-object marker")
+    if zlib.crc32(memoryview(frame)[:-CRC_BYTES]) != _CRC.unpack_from(frame, len(frame) - CRC_BYTES)[0]:
+        raise PacketError("bad_crc")
+    writer = frame[2:PREFIX_BYTES]
+    if writer not in writer_schemas():
+        raise PacketError("unknown_fingerprint", writer.hex())
+    return writer
+
+
+def decode_header(frame: bytes) -> Header:
+    """Read the header, leave the arrays alone. Raises PacketError with a reason code."""
+    writer = open_frame(frame)
+    return _header(_read(io.BytesIO(frame[PREFIX_BYTES:-CRC_BYTES]), _parsed(writer)[1], "bad_header"))
+
+
+def decode_packet(frame: bytes) -> Packet:
+    """Read everything and check that the arrays agree with each other and with the header."""
+    writer = open_frame(frame)
+    body = io.BytesIO(frame[PREFIX_BYTES:-CRC_BYTES])
+    record = _read(body, _parsed(writer)[0], "bad_body")
+    if body.read(1):
+        raise PacketError("bad_body", "bytes are left over after the body")
+    packet = Packet(
+        _header(record),
+        tuple(Block(**_tuples(block)) for block in record["blocks"]),
+        tuple(DoubleBlock(**_tuples(block)) for block in record["doubles"]),
+        tuple(Gap(**gap) for gap in record["gaps"]),
+    )
+    check_arrays(packet)
+    return packet
+
+
+def check_arrays(packet: Packet) -> None:
+    """Raise PacketError('bad_body') unless array lengths agree with each other and the header's count."""
+    total = 0
+    for block in (*packet.blocks, *packet.doubles):
+        size = len(block.offsets_ms)
+        if len(block.values) != size or len(block.qualities) not in (0, size):
+            raise PacketError("bad_body", f"signal {block.signal}: arrays differ in length")
+        total += size
+    if total != packet.header.samples:
+        raise PacketError("bad_body", f"header says {packet.header.samples} samples, the body holds {total}")
+
+
+def _read(body: io.BytesIO, schema: Any, reason: str) -> dict[str, Any]:
+    try:
+        return fastavro.schemaless_reader(body, schema, None)  # type: ignore[return-value]
+    except (EOFError, ValueError, IndexError, OverflowError, UnicodeDecodeError, TypeError, MemoryError) as error:
+        raise PacketError(reason, type(error).__name__) from error
+
+
+def _header(record: dict[str, Any]) -> Header:
+    header = Header(*(record[name] for name in Header.__slots__))
+    check_name("device", header.device)
+    check_name("tenant", header.tenant)
+    if header.boot_epoch < 1 or header.seq < 1 or header.samples < 0 or header.lane not in (0, 1, 2):
+        raise PacketError("bad_header", "boot_epoch and seq start at 1, samples >= 0, lane is 0, 1 or 2")
+    return header
+
+
+def _tuples(block: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in block.items()}
