@@ -1,0 +1,41 @@
+"""Names in the store that more than one room uses: roles, tables, views, and the columns of the stable views.
+
+The DDL is ``infra/migrations``; a test applies it to a real PostgreSQL and compares it with this module.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+ROLE_SINK: Final = "fleetstream_sink"
+ROLE_API: Final = "fleetstream_api"
+ROLE_READER: Final = "fleetstream_reader"
+ROLE_TENANT: Final = "fleetstream_tenant"
+"""Group of the per-tenant login roles for people who write SQL."""
+
+ROLES: Final = (ROLE_SINK, ROLE_API, ROLE_READER, ROLE_TENANT)
+SCHEMA: Final = "fleetstream"
+TENANT_SETTING: Final = "fleetstream.tenant_id"
+PACKET_TABLE: Final = "packet_rows"
+PACKET_RETENTION_DAYS: Final = 14
+PARTITIONS_AHEAD_DAYS: Final = 7
+
+WINDOW_OPEN: Final = 0
+WINDOW_CLOSED: Final = 1
+WINDOW_CHANGED: Final = 2
+
+VIEWS: Final[dict[str, tuple[str, ...]]] = {
+    "readings": ("asset", "signal", "measured_at", "value", "quality"),
+    "windows": (
+        "asset", "signal", "width_s", "starts_at", "n", "min", "max", "mean", "stddev", "last", "revision", "final",
+    ),
+    "packets": ("device", "boot_epoch", "seq", "asset", "received_at", "stored_at", "samples", "sha256"),
+    "latest": ("asset", "signal", "measured_at", "value", "quality"),
+    "ledger": (
+        "device", "boot_epoch", "accepted_packets", "stored_packets", "duplicates_suppressed", "dropped_packets", "missing",
+    ),
+    "late": ("asset", "signal", "width_s", "starts_at", "revision"),
+    "quarantine": ("device", "reason", "samples", "received_at", "bytes"),
+    "dead_letters": ("device", "reason", "detail", "received_at", "bytes"),
+}  # fmt: skip
+"""Stable views and their first columns; more columns may follow, none of these goes away."""
