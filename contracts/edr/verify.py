@@ -1,0 +1,292 @@
+"""Does an export hold? Offline, with nothing but its bytes; every fault is named with its place.
+
+Signatures and certificates are checked through `EvidenceChecks`, so that this module needs no cryptographic library.
+All faults are collected, not only the first: somebody has to judge what is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from contracts.edr import frames
+from contracts.edr.capsule import MAGIC as CAPSULE_MAGIC
+from contracts.edr.capsule import NO_PREVIOUS, Capsule, certificates_hash, open_capsule, parse_head, split
+from contracts.edr.errors import BadProfile, MalformedEvidence, RecordOutsideProfile
+from contracts.edr.export import MAGIC, SIGNED_PREFIX, Manifest, parse_manifest
+from contracts.edr.profiles import load_profile
+from contracts.edr.record import check_record
+
+
+class EvidenceChecks(Protocol):
+    """The cryptography that a verdict needs; certificates are DER, the signer's own first, the root last."""
+
+    def key_id(self, certificate: bytes) -> bytes: ...
+    def signature_holds(self, certificate: bytes, algorithm: str, message: bytes, signature: bytes) -> bool: ...
+    def chain_faults(self, certificates: Sequence[bytes], at_ms: int) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that does not hold: where (words, and the bytes of the file it concerns) and what."""
+
+    place: str
+    what: str
+    first_byte: int
+    last_byte: int
+
+    def __str__(self) -> str:
+        return f"{self.place} (bytes {self.first_byte}-{self.last_byte}): {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an examination found. ``root_pinned`` tells whether the root was compared with one known beforehand."""
+
+    faults: tuple[Fault, ...]
+    manifest: Manifest | None
+    capsules: tuple[Capsule, ...]
+    root_sha256: bytes
+    root_pinned: bool
+
+    @property
+    def holds(self) -> bool:
+        """True only if nothing at all is wrong."""
+        return not self.faults
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A capsule's frame and, when it could be opened, what was in it."""
+
+    frame: frames.Frame
+    label: str
+    capsule: Capsule | None
+
+    def fault(self, what: str, inside: str = "") -> Fault:
+        place = f"{self.label}, {inside}" if inside else self.label
+        return Fault(place, what, self.frame.first_byte, self.frame.last_byte)
+
+
+_SKELETON: Final = "skeleton of the file"
+
+
+def verify_export(data: bytes, checks: EvidenceChecks, at_ms: int, trusted_root_sha256: bytes | None = None) -> Verdict:
+    """The verdict on an export as of ``at_ms`` (milliseconds since 1970, for the certificates' dates)."""
+    try:
+        found = frames.read(MAGIC, data)
+        tags = [frame.tag for frame in found]
+        certificates, capsules = tags.count("CERT"), tags.count("CAPS")
+        if not certificates or tags != ["MANI", "MSIG", *["CERT"] * certificates, *["CAPS"] * capsules]:
+            raise MalformedEvidence("pieces are not manifest, signature, certificates, capsules", len(MAGIC))
+    except MalformedEvidence as bad:
+        last = max(len(data) - 1, bad.offset)
+        return Verdict((Fault(_SKELETON, str(bad), bad.offset, last),), None, (), b"", False)
+    faults: list[Fault] = []
+    chain = found[2 : 2 + certificates]
+    manifest = _manifest(found[0], found[1], chain, checks, at_ms, faults)
+    opened = [
+        _capsule(frame, place, manifest, checks, at_ms, faults)
+        for place, frame in enumerate(found[2 + certificates :], 1)
+    ]
+    if manifest is not None:
+        _compare_with_manifest(manifest, opened, found[0], faults)
+    _follow_chain(opened, manifest, faults)
+    root = hashlib.sha256(chain[-1].payload).digest()
+    _same_root(opened, chain[-1], root, trusted_root_sha256, faults)
+    good = tuple(item.capsule for item in opened if item.capsule is not None)
+    return Verdict(tuple(faults), manifest, good, root, trusted_root_sha256 is not None)
+
+
+def _manifest(
+    frame: frames.Frame,
+    signature: frames.Frame,
+    chain: Sequence[frames.Frame],
+    checks: EvidenceChecks,
+    at_ms: int,
+    faults: list[Fault],
+) -> Manifest | None:
+    damaged = [(frame, "manifest"), (signature, "manifest's signature")]
+    damaged += [(certificate, f"manifest's certificate {number}") for number, certificate in enumerate(chain, 1)]
+    before = len(faults)
+    faults += [Fault(name, one.damage, one.first_byte, one.last_byte) for one, name in damaged if one.damage]
+    if len(faults) > before:
+        return None
+    try:
+        manifest = parse_manifest(frame.payload)
+    except MalformedEvidence as bad:
+        faults.append(Fault("manifest", str(bad), frame.first_byte, frame.last_byte))
+        return None
+    certificates = [one.payload for one in chain]
+    problems = _signer_problems(
+        certificates, manifest.certificates_sha256, manifest.key_id, manifest.algorithm,
+        SIGNED_PREFIX + frame.payload, signature.payload, checks, at_ms,
+    )  # fmt: skip
+    faults += [Fault(f"manifest, {inside}", what, frame.first_byte, chain[-1].last_byte) for inside, what in problems]
+    return manifest
+
+
+def _signer_problems(
+    certificates: Sequence[bytes],
+    certificates_sha256: bytes,
+    key_id: bytes,
+    algorithm: str,
+    message: bytes,
+    signature: bytes,
+    checks: EvidenceChecks,
+    at_ms: int,
+) -> list[tuple[str, str]]:
+    problems: list[tuple[str, str]] = []
+    if certificates_hash(certificates) != certificates_sha256:
+        problems.append(("certificates", "they are not those that were signed for"))
+    chain_faults = checks.chain_faults(certificates, at_ms)
+    problems += [("certificates", what) for what in chain_faults]
+    try:
+        if checks.key_id(certificates[0]) != key_id:
+            problems.append(("key", "the certificate belongs to another key"))
+        if not checks.signature_holds(certificates[0], algorithm, message, signature):
+            problems.append(("signature", "it was not made over these bytes by the certificate's key"))
+    except MalformedEvidence as bad:
+        problems.append(("certificates", str(bad)))
+    return problems
+
+
+def _capsule(
+    frame: frames.Frame,
+    position: int,
+    manifest: Manifest | None,
+    checks: EvidenceChecks,
+    at_ms: int,
+    faults: list[Fault],
+) -> _Found:
+    listed = manifest.capsules if manifest is not None else ()
+    numbers = {sha256: number for number, sha256 in listed}
+    number = numbers.get(hashlib.sha256(frame.payload).digest())
+    if number is None and position <= len(listed):
+        number = listed[position - 1][0]
+    label = f"capsule {position}" if number is None else f"capsule {position}, record {number}"
+    inner = _damage_inside(frame, label)
+    if frame.damage and not inner:
+        inner = [Fault(label, frame.damage, frame.first_byte, frame.last_byte)]
+    if inner:
+        faults += inner
+        return _Found(frame, label, None)
+    try:
+        capsule = open_capsule(frame.payload)
+    except (MalformedEvidence, RecordOutsideProfile) as bad:
+        faults.append(Fault(label, str(bad), frame.first_byte, frame.last_byte))
+        return _Found(frame, label, None)
+    found = _Found(frame, f"capsule {position}, record {capsule.head.place.record_no}", capsule)
+    problems = _signer_problems(
+        capsule.certificates, capsule.head.certificates_sha256, capsule.head.key_id, capsule.head.algorithm,
+        capsule.signed_bytes, capsule.signature, checks, at_ms,
+    )  # fmt: skip
+    faults += [found.fault(what, inside) for inside, what in problems]
+    faults += [found.fault(what, "record") for what in _record_problems(capsule)]
+    return found
+
+
+def _damage_inside(frame: frames.Frame, label: str) -> list[Fault]:
+    """Which piece of a capsule fails its sum or its hash, in bytes of the whole file."""
+    base = frame.first_byte + frames.HEAD_BYTES
+    try:
+        pieces = frames.read(CAPSULE_MAGIC, frame.payload)
+        head, parts, _, _ = split(pieces)
+    except MalformedEvidence as bad:
+        return [Fault(f"{label}, skeleton", str(bad), base + bad.offset, frame.last_byte)]
+    names = [f"part {number}" for number in range(1, len(parts) + 1)]
+    expected: list[bytes | None] = [None] * len(parts)
+    if head.damage is None:
+        try:
+            listed = parse_head(head.payload).parts
+        except MalformedEvidence as bad:
+            return [Fault(f"{label}, head", str(bad), base + head.first_byte, base + head.last_byte)]
+        if len(listed) == len(parts):
+            names = [f"element {name}" if name not in ("event", "not_available") else name for name, _ in listed]
+            expected = [sha256 for _, sha256 in listed]
+    faults = []
+    hashes = dict(zip((id(part) for part in parts), zip(names, expected, strict=True), strict=True))
+    for piece in pieces:
+        name, sha256 = hashes.get(
+            id(piece), ({"HEAD": "head", "SIGN": "signature"}.get(piece.tag, "certificate"), None)
+        )
+        what = piece.damage
+        if what is None and sha256 is not None and hashlib.sha256(piece.payload).digest() != sha256:
+            what = "its hash is not the one that was signed"
+        if what:
+            faults.append(Fault(f"{label}, {name}", what, base + piece.first_byte, base + piece.last_byte))
+    return faults
+
+
+def _record_problems(capsule: Capsule) -> list[str]:
+    try:
+        profile = load_profile(capsule.head.profile)
+        if (profile.version, profile.sha256) != (capsule.head.profile_version, capsule.head.profile_sha256):
+            return [f"made with another edition of profile {profile.name} than the one known here"]
+        check_record(capsule.record, profile)
+    except (BadProfile, RecordOutsideProfile) as bad:
+        return [str(bad)]
+    return []
+
+
+def _compare_with_manifest(
+    manifest: Manifest, opened: Sequence[_Found], frame: frames.Frame, faults: list[Fault]
+) -> None:
+    present = [hashlib.sha256(item.frame.payload).digest() for item in opened]
+    listed = {sha256: number for number, sha256 in manifest.capsules}
+    seen: set[bytes] = set()
+    for item, sha256 in zip(opened, present, strict=True):
+        if sha256 in seen:
+            faults.append(item.fault("repeated: the same capsule stands earlier in the file"))
+        elif sha256 not in listed:
+            faults.append(item.fault("the manifest does not list a capsule with this hash"))
+        if item.capsule is not None and item.capsule.head.place.recorder_id != manifest.recorder_id:
+            faults.append(item.fault("it comes from another recorder than the manifest says"))
+        seen.add(sha256)
+    for number, sha256 in manifest.capsules:
+        if sha256 not in seen:
+            what = f"record {number} is listed but its capsule is not in the file as it was"
+            faults.append(Fault(f"manifest, record {number}", what, frame.first_byte, frame.last_byte))
+    if sorted(present) == sorted(listed) and present != list(listed):
+        moved = next(item for item, want, have in zip(opened, listed, present, strict=True) if want != have)
+        faults.append(moved.fault("reordered: another record stands here in the manifest"))
+
+
+def _follow_chain(opened: Sequence[_Found], manifest: Manifest | None, faults: list[Fault]) -> None:
+    """Every capsule must point at its predecessor; a gap needs the newest capsule's word that it was overwritten."""
+    held = [(item, item.capsule) for item in opened if item.capsule is not None]
+    if not held:
+        return
+    by_number = {capsule.head.place.record_no: capsule for _, capsule in held}
+    for item, capsule in held:
+        place = capsule.head.place
+        before = by_number.get(place.record_no - 1)
+        if place.record_no == 1 and place.previous_sha256 != NO_PREVIOUS:
+            faults.append(item.fault("the first record points at a predecessor", "chain"))
+        if before is not None and before.sha256 != place.previous_sha256:
+            faults.append(item.fault(f"it does not point at record {place.record_no - 1}", "chain"))
+        for kept in place.kept:
+            other = by_number.get(kept.record_no)
+            if other is not None and other.sha256 != kept.sha256:
+                faults.append(item.fault(f"it remembers another record {kept.record_no}", "chain"))
+    newest_item, newest = max(held, key=lambda pair: pair[1].head.place.record_no)
+    if manifest is not None and manifest.scope == "all_held":
+        for kept in newest.head.place.kept:
+            if kept.record_no not in by_number:
+                faults.append(newest_item.fault(f"record {kept.record_no} was held beside it and is missing", "chain"))
+
+
+def _same_root(
+    opened: Sequence[_Found], last: frames.Frame, root: bytes, trusted: bytes | None, faults: list[Fault]
+) -> None:
+    if trusted is not None and root != trusted:
+        what = f"the root {root.hex()[:16]}… is not the trusted one"
+        faults.append(Fault("manifest, certificates", what, last.first_byte, last.last_byte))
+    for item in opened:
+        if item.capsule is None:
+            continue
+        own_root = hashlib.sha256(item.capsule.certificates[-1]).digest()
+        if own_root != (trusted or root):
+            faults.append(item.fault("its certificates end in another root", "certificates"))
