@@ -19,7 +19,7 @@ $(READY): requirements/lock.txt pyproject.toml
 	@touch $(READY)
 
 demo: $(READY) ## start everything with a simulated fleet; SECONDS=60 ends with a proof
-	@$(BIN)/fleetstream demo $(if $(filter-out undefined default environment,$(origin SECONDS)),--seconds $(SECONDS))
+	@$(BIN)/fleetstream demo $(if $(SECONDS),--seconds $(SECONDS))
 
 test: $(READY) ## every test, on real Kafka, MQTT, Spark and PostgreSQL
 	@$(BIN)/python -m pytest $(ARGS)

@@ -37,7 +37,7 @@ def decode_ack(data: bytes) -> Ack:
         if body["v"] != ACK_FORMAT:
             raise Rejected("bad_ack", f"format {body['v']}")
         return Ack(int(body["epoch"]), int(body["nonce"]), _ranges(body["ok"]), _ranges(body["no"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_ack", str(error)) from error
 
 

@@ -36,8 +36,8 @@ def decode_command(data: bytes) -> Command:
     """Raises Rejected('bad_command')."""
     try:
         body = json.loads(data)
-        if body.pop("v") != COMMAND_FORMAT or body["kind"] not in KINDS:
+        if not isinstance(body, dict) or body.pop("v") != COMMAND_FORMAT or body["kind"] not in KINDS:
             raise Rejected("bad_command", "unknown format or kind")
         return Command(**body)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_command", str(error)) from error

@@ -222,7 +222,8 @@ def decode_packet(frame: bytes) -> Packet:
 def check_arrays(packet: Packet) -> None:
     """Raise PacketError('bad_body') unless array lengths agree with each other and the header's count."""
     total = 0
-    for block in (*packet.blocks, *packet.doubles):
+    blocks: tuple[Block | DoubleBlock, ...] = (*packet.blocks, *packet.doubles)
+    for block in blocks:
         size = len(block.offsets_ms)
         if len(block.values) != size or len(block.qualities) not in (0, size):
             raise PacketError("bad_body", f"signal {block.signal}: arrays differ in length")

@@ -34,7 +34,7 @@ def decode_registration(data: bytes) -> Registration:
     """Raises Rejected('bad_registration')."""
     try:
         return Registration(**json.loads(data))
-    except (ValueError, TypeError) as error:
+    except (ValueError, RecursionError, TypeError) as error:
         raise Rejected("bad_registration", str(error)) from error
 
 
@@ -46,5 +46,5 @@ def decode_beat(data: bytes) -> int:
     """The relay's clock, Unix epoch milliseconds. Raises Rejected('bad_beat')."""
     try:
         return int(json.loads(data)["at_ms"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, RecursionError, TypeError, KeyError) as error:
         raise Rejected("bad_beat", str(error)) from error

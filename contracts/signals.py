@@ -117,7 +117,11 @@ def _row(row: dict[str, object]) -> Signal:
         signal = Signal(**row, retention=retention)  # type: ignore[arg-type]
     except TypeError as error:
         raise Fatal(f"catalogue row {row.get('number')}: {error}") from error
-    sound = signal.kind in KINDS and signal.datatype in DATATYPES and signal.minimum < signal.maximum and signal.number > 0
+    sound = (
+        signal.kind in KINDS and signal.datatype in DATATYPES and signal.minimum < signal.maximum and signal.number > 0
+    )
     if not sound or not -9 <= signal.exponent <= 6 or not signal.text.endswith("."):
-        raise Fatal(f"catalogue row {signal.number} ({signal.path}): kind, datatype, range, exponent or text is not sound")
+        raise Fatal(
+            f"catalogue row {signal.number} ({signal.path}): kind, datatype, range, exponent or text is not sound"
+        )
     return signal

@@ -70,5 +70,5 @@ def decode_dead_letter(data: bytes) -> DeadLetter:
     """Raises Rejected('bad_dead_letter')."""
     try:
         return DeadLetter(**json.loads(data))
-    except (ValueError, TypeError) as error:
+    except (ValueError, RecursionError, TypeError) as error:
         raise Rejected("bad_dead_letter", str(error)) from error

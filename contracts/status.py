@@ -47,8 +47,10 @@ def decode_status(data: bytes) -> AgentStatus:
         if not isinstance(body, dict) or body.pop("v") != STATUS_FORMAT:
             raise Rejected("bad_status", "unknown format")
         status = AgentStatus(**body)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_status", str(error)) from error
-    if not all(isinstance(value, int) for name, value in asdict(status).items() if name not in ("device", "agent_version")):
+    if not all(
+        isinstance(value, int) for name, value in asdict(status).items() if name not in ("device", "agent_version")
+    ):
         raise Rejected("bad_status", "a number is not an integer")
     return status

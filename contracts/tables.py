@@ -32,7 +32,8 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
     "packets": ("device", "boot_epoch", "seq", "asset", "received_at", "stored_at", "samples", "sha256"),
     "latest": ("asset", "signal", "measured_at", "value", "quality"),
     "ledger": (
-        "device", "boot_epoch", "accepted_packets", "stored_packets", "duplicates_suppressed", "dropped_packets", "missing",
+        "device", "boot_epoch", "accepted_packets", "stored_packets", "duplicates_suppressed", "dropped_packets",
+        "missing",
     ),
     "late": ("asset", "signal", "width_s", "starts_at", "revision"),
     "quarantine": ("device", "reason", "samples", "received_at", "bytes"),

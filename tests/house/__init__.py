@@ -1,0 +1,1 @@
+"""The house's own rules, held by tests: direction of imports, sizes, docs, packaging."""
