@@ -59,9 +59,10 @@ class LastStop:
 
 @dataclass(frozen=True, slots=True)
 class LockRule:
-    """What makes a record never to be overwritten."""
+    """What makes a record never to be overwritten; a restraint counts when its name begins with a prefix ("": any)."""
 
-    restraint: bool
+    restraint_prefixes: tuple[str, ...]
+    restraint_prefixes_with_lateral: tuple[str, ...]
     vru: bool
     delta_v: Threshold | None
     only_without_frontal_restraint: bool
@@ -185,7 +186,8 @@ def _lock(row: Mapping[str, Any]) -> LockRule:
     if "delta_v_kmh" in row:
         delta_v = _threshold({**row, "threshold_kmh": row["delta_v_kmh"], "comparison": row["comparison"]}, "window_ms")
     return LockRule(
-        restraint=bool(row["restraint"]),
+        restraint_prefixes=tuple(row["restraint_prefixes"]),
+        restraint_prefixes_with_lateral=tuple(row.get("restraint_prefixes_with_lateral", ())),
         vru=bool(row["vru"]),
         delta_v=delta_v,
         only_without_frontal_restraint=bool(row.get("only_without_frontal_restraint", False)),

@@ -1,0 +1,273 @@
+"""From rings to record: fills every element of the profile for one event, or says that it is not available. Pure."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.edr.elements import Element
+from contracts.edr.profiles import Profile
+from contracts.edr.record import ElementValue
+from edge_agent.recorder.axes import KMH_PER_MPS, STANDARD_GRAVITY_MPS2
+from edge_agent.recorder.detector import Event
+from edge_agent.recorder.filters import cfc60
+from edge_agent.recorder.rings import ChannelRing, Motion, MotionRing, Reading
+
+AFTER_END_US: Final = 30_000
+"""Crash data run to the end of the event and 30 ms beyond, if that is earlier than the table's interval."""
+
+FILTER_MARGIN_US: Final = 40_000
+SLOW_RATE_HZ: Final = 20
+"""Acceleration asked for at this rate or slower comes from the block means that are kept as channels."""
+
+AXES: Final = ("x", "y", "z")
+TIMES_US: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Everything that the recorder remembers when an event is written down. Restraints: name -> command time."""
+
+    channels: Mapping[str, ChannelRing]
+    motion: MotionRing
+    motion_step_us: int
+    restraints: Mapping[str, int]
+    record_lateral: bool
+    stale_after_us: int
+    ignition_cycle: int
+    event_number: int
+    since_previous_us: int | None
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Curves:
+    """Velocity change since time zero (km/h) along x and y at the motion samples, and when each sensor saturated."""
+
+    after_us: list[int]
+    change: dict[str, list[float]]
+    saturated_ms: dict[str, int | None]
+
+
+def elements_of(profile: Profile, event: Event, memory: Memory) -> tuple[tuple[ElementValue, ...], tuple[str, ...]]:
+    """The recorded elements, in the profile's order, and the names of those that are not available."""
+    recorder = _Filler(event, memory)
+    recorded, missing = [], []
+    for element in profile.elements:
+        value = recorder.fill(element)
+        if value is None:
+            missing.append(element.name)
+        else:
+            recorded.append(value)
+    return tuple(recorded), tuple(missing)
+
+
+class _Filler:
+    """One event's answers, by the first word of an element's feed."""
+
+    def __init__(self, event: Event, memory: Memory) -> None:
+        self._event = event
+        self._memory = memory
+        self._zero_us = event.time_zero_us
+        self._curves = _curves(memory.motion, event.time_zero_us)
+        self._fillers: dict[str, Callable[[Element, str], ElementValue | None]] = {
+            "delta_v": self._delta_v,
+            "max_delta_v": self._max_delta_v,
+            "time_max_delta_v": self._time_max_delta_v,
+            "acceleration": self._acceleration,
+            "pre_acceleration": self._pre_acceleration,
+            "saturated": self._saturated,
+            "channel": self._channel,
+            "flag": self._channel,
+            "restraint": self._restraint,
+            "counter": self._counter,
+            "event": self._about_event,
+        }
+
+    def fill(self, element: Element) -> ElementValue | None:
+        word, argument = element.feed.split(":", 1)
+        return self._fillers[word](element, argument)
+
+    def _span_us(self, element: Element) -> int:
+        """How long after time zero this element's crash data run."""
+        span_us = (element.to_ms or 0) * TIMES_US
+        if element.ends_with_event and self._event.end_us is not None:
+            return min(span_us, self._event.end_us - self._zero_us + AFTER_END_US)
+        return span_us
+
+    def _has_motion(self, argument: str) -> bool:
+        lateral_needed = argument not in ("x", "z")
+        return len(self._curves.after_us) > 1 and (self._memory.record_lateral or not lateral_needed)
+
+    def _delta_v(self, element: Element, axis: str) -> ElementValue | None:
+        if not self._has_motion(axis):
+            return None
+        values: list[float | None] = []
+        for after_us in range(0, self._span_us(element) + 1, element.step_us):
+            values.append(_between(self._curves.after_us, self._curves.change[axis], after_us))
+        return _series(element, values, 0, element.step_us, self._curves.saturated_ms[axis])
+
+    def _peak(self, element: Element, axis: str) -> tuple[float, int] | None:
+        if not self._has_motion(axis):
+            return None
+        span_us = self._span_us(element)
+        changes = self._curves.change[axis]
+        within = [index for index, after_us in enumerate(self._curves.after_us) if after_us <= span_us]
+        best = max(within, key=lambda index: abs(changes[index]))
+        return changes[best], self._curves.after_us[best]
+
+    def _max_delta_v(self, element: Element, argument: str) -> ElementValue | None:
+        peak = self._peak(element, argument.removesuffix("_squared"))
+        if peak is None:
+            return None
+        value = peak[0] ** 2 if argument.endswith("_squared") else peak[0]
+        return _single(element, value, self._saturation(argument.removesuffix("_squared")))
+
+    def _time_max_delta_v(self, element: Element, axis: str) -> ElementValue | None:
+        peak = self._peak(element, axis)
+        return None if peak is None else _single(element, peak[1] / TIMES_US, self._saturation(axis))
+
+    def _saturation(self, axis: str) -> int | None:
+        if axis in self._curves.saturated_ms:
+            return self._curves.saturated_ms[axis]
+        times = [ms for ms in (self._curves.saturated_ms["x"], self._curves.saturated_ms["y"]) if ms is not None]
+        return min(times, default=None)
+
+    def _acceleration(self, element: Element, axis: str) -> ElementValue | None:
+        if element.rate_hz is not None and element.rate_hz <= SLOW_RATE_HZ:
+            return self._from_channel(element, f"acceleration_{axis}_g")
+        if not self._has_motion(axis):
+            return None
+        step_us = max(element.step_us, self._memory.motion_step_us)
+        from_us, to_us = (element.from_ms or 0) * TIMES_US, self._span_us(element)
+        stretch = self._memory.motion.between(
+            self._zero_us + from_us - FILTER_MARGIN_US, self._zero_us + to_us + FILTER_MARGIN_US
+        )
+        smooth = cfc60(stretch.axes[AXES.index(axis)], self._memory.motion_step_us)
+        times = [at_us - self._zero_us for at_us in stretch.times_us]
+        first = -(-from_us // step_us)
+        values = [_between(times, smooth, index * step_us) for index in range(first, to_us // step_us + 1)]
+        in_g = [None if value is None else value / STANDARD_GRAVITY_MPS2 for value in values]
+        return _series(element, in_g, first, step_us, self._curves.saturated_ms[axis])
+
+    def _pre_acceleration(self, element: Element, axis: str) -> ElementValue | None:
+        return self._from_channel(element, f"acceleration_{axis}_g")
+
+    def _saturated(self, element: Element, axis: str) -> ElementValue | None:
+        since_ms = self._curves.saturated_ms[axis]
+        return None if since_ms is None else _single(element, float(since_ms), None)
+
+    def _channel(self, element: Element, name: str) -> ElementValue | None:
+        if element.kind in ("series", "state_series"):
+            return self._from_channel(element, name)
+        ring = self._memory.channels.get(name)
+        if ring is None:
+            return None
+        # -1.0 s, or the interval's end where the table asks for what came of it
+        at_ms = -1_000 if element.to_ms == 0 else element.to_ms or 0
+        newest = ring.at(self._zero_us + at_ms * TIMES_US)
+        value = None if newest is None else newest[1]
+        return None if value is None else _single(element, value, None)
+
+    def _from_channel(self, element: Element, name: str) -> ElementValue | None:
+        ring = self._memory.channels.get(name)
+        if ring is None or element.from_ms is None or element.to_ms is None:
+            return None
+        step_us = element.step_us
+        first, last = element.from_ms * TIMES_US // step_us, element.to_ms * TIMES_US // step_us
+        values: list[Reading] = []
+        for index in range(first, last + 1):
+            at_us = self._zero_us + index * step_us
+            ahead_us = min(step_us // 2, 50_000)
+            values.append(ring.nearest(at_us, self._memory.stale_after_us, ahead_us))
+        return _series(element, values, first, step_us, None)
+
+    def _restraint(self, element: Element, name: str) -> ElementValue | None:
+        commanded_us = self._memory.restraints.get(name)
+        return None if commanded_us is None else _single(element, (commanded_us - self._zero_us) / TIMES_US, None)
+
+    def _counter(self, element: Element, name: str) -> ElementValue | None:
+        if name != "ignition_cycle_crash":
+            return None  # the cycle at download is known only then: the export's manifest carries it
+        return _single(element, float(self._memory.ignition_cycle), None)
+
+    def _about_event(self, element: Element, what: str) -> ElementValue | None:
+        event, memory = self._event, self._memory
+        answers: dict[str, Reading] = {
+            "number": float(memory.event_number),
+            "time_from_previous": None if memory.since_previous_us is None else memory.since_previous_us / 1e6,
+            "complete": "yes" if memory.complete else "no",
+            "end": None if event.end_us is None else (event.end_us - event.time_zero_us) / TIMES_US,
+            "trigger": event.trigger,
+        }
+        answer = answers[what]
+        return None if answer is None else _single(element, answer, None)
+
+
+def _curves(ring: MotionRing, zero_us: int) -> _Curves:
+    stretch: Motion = ring.between(zero_us, zero_us + 400_000)
+    after_us = [at_us - zero_us for at_us in stretch.times_us]
+    change = {axis: _integral(after_us, stretch.axes[index]) for index, axis in enumerate(AXES)}
+    change["resultant"] = [math.hypot(x, y) for x, y in zip(change["x"], change["y"], strict=True)]
+    saturated: dict[str, int | None] = {}
+    for index, axis in enumerate(AXES):
+        at_limit = (after for after, limits in zip(after_us, stretch.limits, strict=True) if limits >> index & 1)
+        first = next(at_limit, None)
+        saturated[axis] = None if first is None else first // TIMES_US
+    return _Curves(after_us, change, saturated)
+
+
+def _integral(after_us: list[int], acceleration: Sequence[float]) -> list[float]:
+    total, out = 0.0, [0.0] * min(1, len(after_us))
+    for index in range(1, len(after_us)):
+        step_s = (after_us[index] - after_us[index - 1]) / 1e6
+        total += (acceleration[index] + acceleration[index - 1]) / 2 * step_s * KMH_PER_MPS
+        out.append(total)
+    return out
+
+
+def _between(times_us: list[int], values: list[float], at_us: int) -> float | None:
+    """The value at ``at_us`` on the line between its neighbours; None outside what was sampled."""
+    if not times_us or not times_us[0] <= at_us <= times_us[-1]:
+        return None
+    index = bisect_left(times_us, at_us)
+    if times_us[index] == at_us:
+        return values[index]
+    share = (at_us - times_us[index - 1]) / (times_us[index] - times_us[index - 1])
+    return values[index - 1] + share * (values[index] - values[index - 1])
+
+
+def _steps(element: Element, value: Reading) -> tuple[int | None, bool]:
+    """A reading as the integer to record, and whether the table's range clamped it."""
+    if value is None:
+        return None, False
+    if isinstance(value, str):
+        return (element.to_state(value), False) if value in element.states else (None, False)
+    steps = element.to_steps(value)
+    return steps, abs(element.from_steps(steps) - value) > float(element.resolution)
+
+
+def _series(
+    element: Element, values: Sequence[Reading], first: int, step_us: int, saturated_ms: int | None
+) -> ElementValue | None:
+    recorded = [_steps(element, value) for value in values]
+    if all(steps is None for steps, _ in recorded):
+        return None
+    return ElementValue(
+        name=element.name,
+        values=tuple(steps for steps, _ in recorded),
+        first=first,
+        step_us=step_us,
+        saturated_from_ms=saturated_ms,
+        clamped=any(clamped for _, clamped in recorded),
+    )
+
+
+def _single(element: Element, value: Reading, saturated_ms: int | None) -> ElementValue | None:
+    steps, clamped = _steps(element, value)
+    if steps is None:
+        return None
+    return ElementValue(element.name, (steps,), saturated_from_ms=saturated_ms, clamped=clamped)

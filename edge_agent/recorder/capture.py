@@ -1,0 +1,257 @@
+"""The pure heart of the recorder: readings in, finished event records out. No clock, no file, no key.
+
+A crash is written down twice when its profile wants data long after the crash (roll angle runs to 5 s): first at once,
+marked incomplete, then whole. A power cut between the two leaves the first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.edr.profiles import Profile
+from contracts.edr.record import EventRecord
+from edge_agent.recorder.assemble import AFTER_END_US, Memory, elements_of
+from edge_agent.recorder.axes import STANDARD_GRAVITY_MPS2, MotionFrame, rotation
+from edge_agent.recorder.detector import MAX_EVENT_US, CrashDetector, Event
+from edge_agent.recorder.policy import lock_reason
+from edge_agent.recorder.rings import ChannelRing, MotionRing, Reading
+from edge_agent.recorder.settings import RecorderSettings
+from edge_agent.recorder.speed_triggers import SpeedTriggers
+
+CHANNEL_STEP_US: Final = 100_000
+CRASH_DATA_US: Final = 300_000
+MAX_CHANNELS: Final = 96
+MAX_PENDING: Final = 8
+"""Events being completed at once; more would need impacts every 30 ms for seconds: the oldest is then closed early."""
+
+LIMIT_SHARE: Final = 0.995
+"""A reading this close to the sensor's limit counts as saturated."""
+
+BLOCK_US: Final = 50_000
+SPEED_CHANNEL: Final = "speed"
+LONGEST_HOLD_US: Final = 25_000_000
+"""The last-stop trigger looks back 20 s beyond its own pre-event interval; the rings remember that too."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """An event that waits for its data; ``told`` after the first, incomplete record."""
+
+    event: Event
+    number: int
+    since_previous_us: int | None
+    restraints: dict[str, int]
+    sequence: int
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A record ready to be sealed. ``sequence`` is the same for the incomplete and the whole one of an event."""
+
+    sequence: int
+    record: EventRecord
+
+
+class EventCapture:
+    """Feeds on monotonic microseconds; every ``on_`` method returns the records that became ready."""
+
+    def __init__(self, profile: Profile, settings: RecorderSettings, boot_epoch: int, ignition_cycle: int) -> None:
+        self._profile = profile
+        self._settings = settings
+        self._boot_epoch = boot_epoch
+        self._ignition_cycle = ignition_cycle
+        self._motion_step_us = 1_000_000 // settings.motion_rate_hz
+        self._frame = MotionFrame(
+            rotation(settings.mounting_roll_deg, settings.mounting_pitch_deg, settings.mounting_yaw_deg)
+        )
+        self._limits = tuple(LIMIT_SHARE * limit * STANDARD_GRAVITY_MPS2 for limit in settings.sensor_limit_g)
+        self._motion = MotionRing(2 * settings.motion_rate_hz)
+        self._channels: dict[str, ChannelRing] = {}
+        self._detector = CrashDetector(profile, settings.record_lateral)
+        self._speed_triggers = SpeedTriggers(profile)
+        self._vru_names = frozenset(
+            element.feed.removeprefix("restraint:")
+            for element in profile.elements
+            if element.feed.startswith("restraint:vru_")
+        )
+        self._pending: list[_Pending] = []
+        self._previous: tuple[int, int] | None = None
+        self._sequence = 0
+        self._due_us: int | None = None
+        self._standing = False
+        self._last_motion_us: int | None = None
+        self._block: list[float] = [0.0, 0.0, 0.0, 0.0]
+        self._block_start_us = 0
+
+    def on_motion(self, at_us: int, x: float, y: float, z: float) -> list[Captured]:
+        """One accelerometer reading in the sensor's own axes (m/s², gravity included)."""
+        if self._last_motion_us is not None and at_us <= self._last_motion_us:
+            return []
+        self._last_motion_us = at_us
+        if self._standing:
+            self._frame.learn(x, y, z)
+        forward, right, down = self._frame.convert(x, y, z)
+        self._motion.add(at_us, forward, right, down, self._limit_bits(x, y, z))
+        self._average(at_us, forward, right, down)
+        started, ended = self._detector.on_motion(at_us, forward, right)
+        if started is not None:
+            self._open(started)
+        if ended is not None:
+            self._due_us = at_us
+        return self._ready(at_us)
+
+    def on_channel(self, at_us: int, name: str, value: Reading) -> list[Captured]:
+        """One reading of a channel in the profile's unit, a state's name, or None when its source says unknown."""
+        self._remember(name, at_us, value)
+        if name == SPEED_CHANNEL and isinstance(value, float):
+            self._standing = value == 0.0
+            if not self._standing:
+                self._frame.moving()
+            for event in self._speed_triggers.on_speed(at_us, value):
+                self._open(event)
+        return self._ready(at_us)
+
+    def on_restraint(self, at_us: int, name: str) -> list[Captured]:
+        """A non-reversible restraint was commanded; ``name`` is that of its time element (``..._time_driver``).
+
+        Second and later stages are written down but begin no event. Raises KeyError for a name that the profile lacks.
+        """
+        self._profile.element(name)
+        vru = name in self._vru_names
+        if "stage2" not in name and (not vru or self._profile.vru_trigger):
+            event = self._detector.on_restraint(at_us)
+            if event is not None:
+                event.trigger = "vru" if vru else event.trigger
+                self._open(event)
+        if self._pending:
+            self._pending[-1].restraints.setdefault(name, at_us)
+        return self._ready(at_us)
+
+    def close(self) -> list[Captured]:
+        """The supply is failing or the agent stops: every open event is written down as it is, incomplete."""
+        captured = [self._record(pending, complete=False) for pending in self._pending if not pending.told]
+        self._pending.clear()
+        self._due_us = None
+        return captured
+
+    def _limit_bits(self, x: float, y: float, z: float) -> int:
+        """Which of the record's axes is touched by a saturated sensor axis (any, when the mounting mixes them)."""
+        limits = self._limits
+        if abs(x) < limits[0] and abs(y) < limits[1] and abs(z) < limits[2]:
+            return 0
+        saturated = (abs(x) >= limits[0], abs(y) >= limits[1], abs(z) >= limits[2])
+        return self._frame.touched(saturated)
+
+    def _average(self, at_us: int, x: float, y: float, z: float) -> None:
+        block = self._block
+        if at_us - self._block_start_us >= BLOCK_US and block[3]:
+            middle_us = (self._block_start_us + at_us) // 2
+            for axis, total in zip("xyz", block[:3], strict=True):
+                self._remember(f"acceleration_{axis}_g", middle_us, total / block[3] / STANDARD_GRAVITY_MPS2)
+            self._block = block = [0.0, 0.0, 0.0, 0.0]
+        if not block[3]:
+            self._block_start_us = at_us
+        block[0] += x
+        block[1] += y
+        block[2] += z
+        block[3] += 1
+
+    def _remember(self, name: str, at_us: int, value: Reading) -> None:
+        ring = self._channels.get(name)
+        if ring is None:
+            if len(self._channels) >= MAX_CHANNELS:
+                return
+            longest_us = 1_000 * max(-(element.from_ms or 0) for element in self._profile.elements)
+            kept = (longest_us + LONGEST_HOLD_US) * 2 // CHANNEL_STEP_US
+            ring = self._channels[name] = ChannelRing(kept, int(0.45 * CHANNEL_STEP_US))
+        ring.add(at_us, value)
+
+    def _open(self, event: Event) -> None:
+        since_us, number = None, 1
+        if self._previous is not None:
+            gap_us = event.time_zero_us - self._previous[0]
+            if 0 <= gap_us <= 1_000 * self._profile.multi_event_window_ms:
+                since_us, number = gap_us, min(self._previous[1] + 1, self._profile.max_events)
+        self._previous = (event.time_zero_us, number)
+        self._sequence += 1
+        self._pending.append(_Pending(event, number, since_us, {}, self._sequence))
+        self._due_us = event.triggered_us
+
+    def _ready(self, at_us: int) -> list[Captured]:
+        if self._due_us is None or at_us < self._due_us:
+            return []
+        captured = []
+        waiting = []
+        overfull = len(self._pending) - MAX_PENDING
+        for index, pending in enumerate(self._pending):
+            first_us, whole_us = self._times(pending.event)
+            if at_us >= whole_us or index < overfull:
+                captured.append(self._record(pending, complete=at_us >= whole_us))
+                continue
+            if at_us >= first_us and not pending.told:
+                captured.append(self._record(pending, complete=False))
+                pending.told = True
+            waiting.append(pending)
+        self._pending = waiting
+        times = [self._times(one.event)[1 if one.told else 0] for one in waiting]
+        # an event that has not ended may end any moment: look again after one filter margin
+        self._due_us = min((max(due_us, at_us + 1) for due_us in times), default=None)
+        return captured
+
+    def _times(self, event: Event) -> tuple[int, int]:
+        """When the crash data are in, and when everything is (microseconds of the device's clock)."""
+        zero_us = event.time_zero_us
+        motion_trigger = event.rule not in ("deceleration_start", "standstill")
+        crash_us = event.triggered_us
+        if motion_trigger:
+            end_us = event.end_us if event.end_us is not None else zero_us + MAX_EVENT_US
+            # 60 ms beyond: the filter's margin and a restraint command that lags its bus
+            crash_us = max(zero_us + CRASH_DATA_US, min(end_us, zero_us + MAX_EVENT_US) + AFTER_END_US) + 60_000
+        whole_us = crash_us
+        for element in self._profile.elements:
+            known = element.feed.split(":", 1)[-1] in self._channels or element.feed.startswith("acceleration:")
+            if element.to_ms and known:
+                whole_us = max(whole_us, zero_us + 1_000 * element.to_ms + CHANNEL_STEP_US)
+        return crash_us, whole_us
+
+    def _record(self, pending: _Pending, complete: bool) -> Captured:
+        event, settings = pending.event, self._settings
+        memory = Memory(
+            channels=self._channels,
+            motion=self._motion,
+            motion_step_us=self._motion_step_us,
+            restraints=pending.restraints,
+            record_lateral=settings.record_lateral,
+            stale_after_us=1_000 * settings.stale_after_ms,
+            ignition_cycle=self._ignition_cycle,
+            event_number=pending.number,
+            since_previous_us=pending.since_previous_us,
+            complete=complete,
+        )
+        elements, missing = elements_of(self._profile, event, memory)
+        reason = lock_reason(
+            self._profile, event, pending.restraints, self._vru_names, settings.frontal_restraint, settings.record_lateral
+        )
+        record = EventRecord(
+            profile=self._profile.name,
+            profile_version=self._profile.version,
+            source=settings.source,
+            trigger=event.trigger,
+            time_zero_rule=event.rule,
+            boot_epoch=self._boot_epoch,
+            time_zero_us=event.time_zero_us,
+            trigger_after_us=event.triggered_us - event.time_zero_us,
+            end_after_us=None if event.end_us is None else event.end_us - event.time_zero_us,
+            event_number=pending.number,
+            since_previous_us=pending.since_previous_us,
+            ignition_cycle_crash=self._ignition_cycle,
+            locked=bool(reason),
+            lock_reason=reason,
+            acceleration_step_us=self._motion_step_us,
+            complete=complete,
+            elements=elements,
+            not_available=missing,
+        )
+        return Captured(pending.sequence, record)

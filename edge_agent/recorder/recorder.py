@@ -1,0 +1,109 @@
+"""The recorder as the agent runs it: captured events are sealed, kept on disk and only then told to the uplink."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from contracts.edr.capsule import ChainPlace, Kept, Signer, seal
+from contracts.edr.export import build_export
+from contracts.edr.profiles import Profile
+from edge_agent.recorder.capture import Captured, EventCapture
+from edge_agent.recorder.errors import RecorderFull
+from edge_agent.recorder.rings import Reading
+from edge_agent.recorder.store import RecordStore
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_EVENTS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """A capsule that lies durably in the recorder's file. ``supersedes``: the incomplete one of the same event, or 0."""
+
+    record_no: int
+    supersedes: int
+    capsule: bytes
+    complete: bool
+    locked: bool
+
+
+class CrashRecorder:
+    """Feed it readings; what it returns is already safe. One thread; times are monotonic microseconds."""
+
+    def __init__(self, capture: EventCapture, profile: Profile, store: RecordStore, signer: Signer) -> None:
+        self._capture = capture
+        self._profile = profile
+        self._store = store
+        self._signer = signer
+        self._numbers: dict[int, int] = {}
+        self.refused = 0
+
+    def on_motion(self, at_us: int, x: float, y: float, z: float) -> list[Sealed]:
+        """One accelerometer reading: sensor axes, m/s², gravity included."""
+        captured = self._capture.on_motion(at_us, x, y, z)
+        return self._keep(captured) if captured else []
+
+    def on_channel(self, at_us: int, name: str, value: Reading) -> list[Sealed]:
+        """One channel's reading, in the profile's unit or as a state's name."""
+        return self._keep(self._capture.on_channel(at_us, name, value))
+
+    def on_restraint(self, at_us: int, name: str) -> list[Sealed]:
+        """A non-reversible restraint was commanded."""
+        return self._keep(self._capture.on_restraint(at_us, name))
+
+    def close(self) -> list[Sealed]:
+        """The supply fails or the agent stops: open events are kept as they are."""
+        return self._keep(self._capture.close())
+
+    def receipt(self, record_no: int) -> None:
+        """The cloud's database holds this record: its place may be used again, unless it is locked."""
+        self._store.mark_delivered(record_no)
+
+    def undelivered(self) -> list[Sealed]:
+        """What lies in the file without a receipt, oldest first: to be sent (again) after a start."""
+        return [
+            Sealed(header.record_no, 0, self._store.payload(header), header.complete, header.locked)
+            for header in self._store.live()
+            if not header.delivered
+        ]
+
+    def export(self, issued_at_ms: int) -> bytes:
+        """Everything held, as one signed file; ``issued_at_ms`` since 1970 is known only here, at download."""
+        held = [(header.record_no, self._store.payload(header)) for header in self._store.live()]
+        cycles = self._store.ignition_cycles
+        return build_export(held, self._signer, self._store.recorder_id, issued_at_ms, cycles)
+
+    def _keep(self, captured: Iterable[Captured]) -> list[Sealed]:
+        kept = []
+        for one in captured:
+            try:
+                kept.append(self._seal(one))
+            except RecorderFull as full:
+                self.refused += 1
+                log.error("event=crash_record_refused reason=%s refused=%d", full.reason, self.refused)
+        return kept
+
+    def _seal(self, one: Captured) -> Sealed:
+        store = self._store
+        supersedes = self._numbers.get(one.sequence, 0)
+        beside = store.plan(supersedes)
+        place = ChainPlace(
+            recorder_id=store.recorder_id,
+            record_no=store.last_record_no + 1,
+            previous_sha256=store.hash_of(store.last_record_no),
+            kept=tuple(Kept(header.record_no, header.sha256) for header in beside),
+        )
+        capsule = seal(one.record, self._profile, place, self._signer)
+        header = store.put(capsule, one.record.locked, one.record.complete, supersedes)
+        self._numbers[one.sequence] = header.record_no
+        while len(self._numbers) > REMEMBERED_EVENTS:
+            self._numbers.pop(next(iter(self._numbers)))
+        log.info(
+            "event=crash_record_kept record_no=%d complete=%s locked=%s trigger=%s bytes=%d",
+            header.record_no, header.complete, header.locked, one.record.trigger, len(capsule),
+        )  # fmt: skip
+        return Sealed(header.record_no, supersedes, capsule, header.complete, header.locked)

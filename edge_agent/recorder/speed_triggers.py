@@ -1,0 +1,72 @@
+"""The heavy-duty triggers (UN R169), judged from vehicle speed: sustained deceleration and the last stop."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from contracts.edr.profiles import LastStop, Profile, SustainedDeceleration
+from edge_agent.recorder.axes import KMH_PER_MPS
+from edge_agent.recorder.detector import Event
+
+MOVED_KMH: Final = 5.0
+"""A stop counts after the vehicle has been at least this fast; creeping in a queue is not a new journey."""
+
+MAX_GAP_US: Final = 500_000
+"""Speed readings further apart than this say nothing about a deceleration of 0.7 s: the watch starts anew."""
+
+
+class SpeedTriggers:
+    """Feeds on speed readings (km/h); returns an event when one of the profile's two speed triggers is met."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._braking = profile.sustained_deceleration
+        self._stop = profile.last_stop
+        self._recent: deque[tuple[int, float]] = deque()
+        self._braking_since_us: int | None = None
+        self._braking_told = False
+        self._moved = False
+        self._standing_since_us: int | None = None
+
+    def on_speed(self, at_us: int, speed_kmh: float) -> list[Event]:
+        """One speed reading. The events that it triggers."""
+        events = []
+        if self._braking is not None:
+            events += self._judge_braking(self._braking, at_us, speed_kmh)
+        if self._stop is not None:
+            events += self._judge_stop(self._stop, at_us, speed_kmh)
+        return events
+
+    def _judge_braking(self, rule: SustainedDeceleration, at_us: int, speed_kmh: float) -> list[Event]:
+        recent, span_us = self._recent, rule.span_ms * 1_000
+        if recent and at_us - recent[-1][0] > MAX_GAP_US:
+            recent.clear()
+            self._braking_since_us = None
+        recent.append((at_us, speed_kmh))
+        while len(recent) > 1 and at_us - recent[1][0] >= span_us:
+            recent.popleft()
+        span_s = (at_us - recent[0][0]) / 1e6
+        if span_s * 1_000 < rule.span_ms:
+            return []
+        deceleration = (recent[0][1] - speed_kmh) / KMH_PER_MPS / span_s
+        if deceleration <= rule.threshold_mps2:
+            self._braking_since_us, self._braking_told = None, False
+            return []
+        if self._braking_since_us is None:
+            self._braking_since_us = recent[0][0]
+        if self._braking_told or at_us - self._braking_since_us < rule.hold_ms * 1_000:
+            return []
+        self._braking_told = True
+        return [Event(self._braking_since_us, "deceleration_start", "sustained_deceleration", at_us)]
+
+    def _judge_stop(self, rule: LastStop, at_us: int, speed_kmh: float) -> list[Event]:
+        if speed_kmh > rule.speed_kmh:
+            self._moved = self._moved or speed_kmh >= MOVED_KMH
+            self._standing_since_us = None
+            return []
+        if self._standing_since_us is None:
+            self._standing_since_us = at_us
+        if not self._moved or at_us - self._standing_since_us < rule.hold_ms * 1_000:
+            return []
+        self._moved = False
+        return [Event(self._standing_since_us, "standstill", "last_stop", at_us)]
