@@ -100,9 +100,9 @@ def source_lines(source: Source, distribution: str) -> str:
     options = f" [signed-by={source.signed_by}]" if source.signed_by else ""
     codename = source.suites[0]
     if distribution == "debian":
-        suites, components = (codename, f"{codename}-backports"), "main"
+        suites, components = [codename, f"{codename}-backports"], "main"
     else:
-        suites, components = (codename,), "main universe"
+        suites, components = [codename], "main universe"
     return "".join(f"deb{options} {source.address} {suite} {components}\n" for suite in suites)
 
 

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -125,7 +126,7 @@ def _current(certificate: Path, key: Path, now: datetime, issuer: x509.Certifica
 def _signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except Exception:  # any reason for a signature not to hold means: issue again
+    except (ValueError, TypeError, InvalidSignature):
         return False
     return True
 

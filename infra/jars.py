@@ -50,7 +50,7 @@ class Jar:
 def pinned(jar_set: str) -> tuple[Jar, ...]:
     """The jars of ``broker`` or ``spark`` as ``jars.toml`` names them."""
     table = tomllib.loads(Path(__file__).with_name("jars.toml").read_text(encoding="utf-8"))
-    return tuple(Jar(*row["coordinate"].split(":"), row["sha256"]) for row in table[jar_set])
+    return tuple(_jar(row["coordinate"], row["sha256"]) for row in table[jar_set])
 
 
 def resolve(jar_set: str, cache: Path) -> tuple[Path, ...]:
@@ -70,6 +70,11 @@ def spark_classpath_folder() -> Path:
     if spec is None or spec.origin is None:
         raise SetupError("PySpark is not installed; run: pip install 'fleetstream[stream]'")
     return Path(spec.origin).parent / "jars"
+
+
+def _jar(coordinate: str, sha256: str) -> Jar:
+    organisation, name, version = coordinate.split(":")
+    return Jar(organisation, name, version, sha256)
 
 
 def _verified(path: Path, jar: Jar) -> bool:

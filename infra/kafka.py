@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from contracts.topics import KafkaTopic
 from infra.errors import ServiceFailed, SetupError
@@ -138,5 +139,9 @@ def _new_topic(topic: KafkaTopic) -> NewTopic:
 
 
 def _admin(bootstrap: str) -> AdminClient:
-    quiet = {"bootstrap.servers": bootstrap, "log_level": 2, "socket.connection.setup.timeout.ms": 2_000}
+    quiet: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap,
+        "log_level": 2,
+        "socket.connection.setup.timeout.ms": 2_000,
+    }
     return AdminClient(quiet)

@@ -94,7 +94,6 @@ use_identity_as_username true
 use_username_as_clientid true
 acl_file {self.home / "acl"}
 max_packet_size {MAX_FRAME_BYTES + PACKET_ROOM_BYTES}
-message_size_limit {MAX_FRAME_BYTES + PACKET_ROOM_BYTES}
 max_inflight_messages {WINDOW}
 # A full queue drops silently: bounded by bytes, sized for a long absence of the gateway.
 max_queued_messages {QUEUE_MESSAGES}
@@ -116,13 +115,18 @@ def acl_text() -> str:
 
 def find_mosquitto(cache: Path) -> Program:
     """A new enough Mosquitto, fetched into the cache when needed. Raises SetupError with the fix."""
+    with exclusive(cache / "mosquitto" / ".lock"):
+        return installed_mosquitto(cache) or _fetched(cache / "mosquitto")
+
+
+def installed_mosquitto(cache: Path) -> Program | None:
+    """A new enough Mosquitto that is there already: named by FLEETSTREAM_MOSQUITTO, on PATH or in the cache."""
     search = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
     for name in filter(None, (os.environ.get("FLEETSTREAM_MOSQUITTO"), shutil.which("mosquitto", path=search))):
         version = _version(Path(name), None)
         if version >= LEAST_VERSION:
             return Program(Path(name), None, version)
-    with exclusive(cache / "mosquitto" / ".lock"):
-        return _unpacked(cache / "mosquitto") or _fetched(cache / "mosquitto")
+    return _unpacked(cache / "mosquitto")
 
 
 def _unpacked(folder: Path) -> Program | None:

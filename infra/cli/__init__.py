@@ -1,0 +1,1 @@
+"""The ``fleetstream`` command: one module per command, found through the menu in ``main``."""
