@@ -1,4 +1,4 @@
-"""Profiles: what each regulation asks of a crash record, as data (`profiles/*.toml`), loaded and checked.
+"""Profiles: what each regulation asks of a crash record, as data (`regulations/*.toml`), loaded and checked.
 
 A profile says when to trigger, where time zero lies, when an event ends, what is locked, how many events are kept and
 which elements a record carries. What is marked ``unsure`` there is a setting of ours, not a quotation.
@@ -108,7 +108,7 @@ def load_profile(name: str) -> Profile:
     """The profile called ``name``. Raises BadProfile for an unknown name or a file that breaks the rules."""
     if name not in PROFILE_NAMES:
         raise BadProfile(f"no profile {name!r}; there are: {', '.join(PROFILE_NAMES)}")
-    data = resources.files("contracts.edr").joinpath("profiles", f"{name}.toml").read_bytes()
+    data = resources.files("contracts.edr.regulations").joinpath(f"{name}.toml").read_bytes()
     return parse_profile(data, name)
 
 

@@ -19,6 +19,9 @@ from edge_agent.recorder.rings import ChannelRing, Motion, MotionRing, Reading
 AFTER_END_US: Final = 30_000
 """Crash data run to the end of the event and 30 ms beyond, if that is earlier than the table's interval."""
 
+LONGEST_CURVE_US: Final = 400_000
+"""Velocity change is wanted for 300 ms at most; a little more lets the last value be interpolated."""
+
 FILTER_MARGIN_US: Final = 40_000
 SLOW_RATE_HZ: Final = 20
 """Acceleration asked for at this rate or slower comes from the block means that are kept as channels."""
@@ -72,7 +75,7 @@ class _Filler:
         self._event = event
         self._memory = memory
         self._zero_us = event.time_zero_us
-        self._curves = _curves(memory.motion, event.time_zero_us)
+        self._curves = _curves(memory.motion, event.time_zero_us, memory.motion_step_us)
         self._fillers: dict[str, Callable[[Element, str], ElementValue | None]] = {
             "delta_v": self._delta_v,
             "max_delta_v": self._max_delta_v,
@@ -182,6 +185,8 @@ class _Filler:
         for index in range(first, last + 1):
             at_us = self._zero_us + index * step_us
             ahead_us = min(step_us // 2, 50_000)
+            if index <= 0:  # a pre-crash sample is never one of the crash
+                ahead_us = min(ahead_us, -index * step_us)
             values.append(ring.nearest(at_us, self._memory.stale_after_us, ahead_us))
         return _series(element, values, first, step_us, None)
 
@@ -207,16 +212,22 @@ class _Filler:
         return None if answer is None else _single(element, answer, None)
 
 
-def _curves(ring: MotionRing, zero_us: int) -> _Curves:
-    stretch: Motion = ring.between(zero_us, zero_us + 400_000)
-    after_us = [at_us - zero_us for at_us in stretch.times_us]
-    change = {axis: _integral(after_us, stretch.axes[index]) for index, axis in enumerate(AXES)}
+def _curves(ring: MotionRing, zero_us: int, step_us: int) -> _Curves:
+    stretch: Motion = ring.between(zero_us - step_us, zero_us + LONGEST_CURVE_US)
+    sampled = [at_us - zero_us for at_us in stretch.times_us]
+    first = next((index for index, after in enumerate(sampled) if after > 0), len(sampled))
+    after_us = [0, *sampled[first:]]
+    change = {}
+    for axis, samples in zip(AXES, stretch.axes, strict=True):
+        at_zero = _between(sampled, samples, 0)
+        start = samples[0] if at_zero is None and samples else at_zero or 0.0
+        change[axis] = _integral(after_us, [start, *samples[first:]])
     change["resultant"] = [math.hypot(x, y) for x, y in zip(change["x"], change["y"], strict=True)]
     saturated: dict[str, int | None] = {}
     for index, axis in enumerate(AXES):
-        at_limit = (after for after, limits in zip(after_us, stretch.limits, strict=True) if limits >> index & 1)
-        first = next(at_limit, None)
-        saturated[axis] = None if first is None else first // TIMES_US
+        at_limit = (after for after, limits in zip(sampled, stretch.limits, strict=True) if limits >> index & 1)
+        since_us = next((after for after in at_limit if after >= 0), None)
+        saturated[axis] = None if since_us is None else since_us // TIMES_US
     return _Curves(after_us, change, saturated)
 
 
@@ -229,7 +240,7 @@ def _integral(after_us: list[int], acceleration: Sequence[float]) -> list[float]
     return out
 
 
-def _between(times_us: list[int], values: list[float], at_us: int) -> float | None:
+def _between(times_us: Sequence[int], values: Sequence[float], at_us: int) -> float | None:
     """The value at ``at_us`` on the line between its neighbours; None outside what was sampled."""
     if not times_us or not times_us[0] <= at_us <= times_us[-1]:
         return None

@@ -62,6 +62,26 @@ class FlashFile:
         os.close(self._descriptor)
 
 
+class MemoryFile:
+    """The same in memory, for simulations and tests: nothing survives the process."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.data = bytearray(size_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.data)
+
+    def read(self, offset: int, count: int) -> bytes:
+        return bytes(self.data[offset : offset + count])
+
+    def write(self, offset: int, data: bytes) -> None:
+        self.data[offset : offset + len(data)] = data
+
+    def sync(self) -> None:
+        """Memory is as durable as it gets."""
+
+
 def _sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -40,7 +40,7 @@ class _Pending:
 
     event: Event
     number: int
-    since_previous_us: int | None
+    previous: Event | None
     restraints: dict[str, int]
     sequence: int
     told: bool = False
@@ -77,7 +77,7 @@ class EventCapture:
             if element.feed.startswith("restraint:vru_")
         )
         self._pending: list[_Pending] = []
-        self._previous: tuple[int, int] | None = None
+        self._previous: tuple[Event, int] | None = None
         self._sequence = 0
         self._due_us: int | None = None
         self._standing = False
@@ -169,14 +169,14 @@ class EventCapture:
         ring.add(at_us, value)
 
     def _open(self, event: Event) -> None:
-        since_us, number = None, 1
+        previous, number = None, 1
         if self._previous is not None:
-            gap_us = event.time_zero_us - self._previous[0]
+            gap_us = event.time_zero_us - self._previous[0].time_zero_us
             if 0 <= gap_us <= 1_000 * self._profile.multi_event_window_ms:
-                since_us, number = gap_us, min(self._previous[1] + 1, self._profile.max_events)
-        self._previous = (event.time_zero_us, number)
+                previous, number = self._previous[0], min(self._previous[1] + 1, self._profile.max_events)
+        self._previous = (event, number)
         self._sequence += 1
-        self._pending.append(_Pending(event, number, since_us, {}, self._sequence))
+        self._pending.append(_Pending(event, number, previous, {}, self._sequence))
         self._due_us = event.triggered_us
 
     def _ready(self, at_us: int) -> list[Captured]:
@@ -218,6 +218,7 @@ class EventCapture:
 
     def _record(self, pending: _Pending, complete: bool) -> Captured:
         event, settings = pending.event, self._settings
+        since_us = None if pending.previous is None else event.time_zero_us - pending.previous.time_zero_us
         memory = Memory(
             channels=self._channels,
             motion=self._motion,
@@ -227,13 +228,12 @@ class EventCapture:
             stale_after_us=1_000 * settings.stale_after_ms,
             ignition_cycle=self._ignition_cycle,
             event_number=pending.number,
-            since_previous_us=pending.since_previous_us,
+            since_previous_us=since_us,
             complete=complete,
         )
         elements, missing = elements_of(self._profile, event, memory)
-        reason = lock_reason(
-            self._profile, event, pending.restraints, self._vru_names, settings.frontal_restraint, settings.record_lateral
-        )
+        fitted = (settings.frontal_restraint, settings.record_lateral)
+        reason = lock_reason(self._profile, event, pending.restraints, self._vru_names, *fitted)
         record = EventRecord(
             profile=self._profile.name,
             profile_version=self._profile.version,
@@ -245,7 +245,7 @@ class EventCapture:
             trigger_after_us=event.triggered_us - event.time_zero_us,
             end_after_us=None if event.end_us is None else event.end_us - event.time_zero_us,
             event_number=pending.number,
-            since_previous_us=pending.since_previous_us,
+            since_previous_us=since_us,
             ignition_cycle_crash=self._ignition_cycle,
             locked=bool(reason),
             lock_reason=reason,

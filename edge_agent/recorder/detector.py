@@ -1,9 +1,10 @@
 """The trigger: when does an event begin, where is its time zero, when does it end. Pure and streaming.
 
 Time zero (49 CFR 563.5, continuously running systems) is the first point of the interval within which the gate (0.8
-km/h in 20 ms along x, in 5 ms along y) was passed: here the start of the SHORTEST such interval at the moment of
-passing, so that a sharp onset is not dated up to 20 ms early. A passed gate opens a candidate; it becomes an event when
-the profile's threshold is met within 150 ms or a restraint is commanded, and is forgotten when it fades before.
+km/h in 20 ms along x, in 5 ms along y) is passed, read literally: the instant of passing, found between two samples,
+less the gate's window; or a restraint's command, whichever is earlier. A passed gate opens a candidate; it becomes an
+event when the profile's threshold is met within 150 ms or a restraint is commanded, and is forgotten when it fades
+before. A trigger that passed no gate (a long soft push from the side) begins where its own 150 ms began.
 """
 
 from __future__ import annotations
@@ -21,32 +22,55 @@ MAX_EVENT_US: Final = 1_000_000
 """An event that never fades (a long slide) ends here: the detector resets, as the definition allows."""
 
 LATE_COMMAND_US: Final = 250_000
-"""A restraint command this soon after time zero belongs to the event even if its motion has faded: the table's range."""
+"""A restraint command this soon after time zero belongs to the event though its motion has faded: the table's range."""
 
 
 @dataclass(slots=True)
 class Event:
-    """A triggered event; ``end_us`` is None until it has faded (or for triggers that know no end)."""
+    """A triggered event; ``end_us`` is None until it has faded (or for triggers that know no end).
+
+    ``fast_change``: the profile's lock threshold (25 km/h in 150 ms) was met along x.
+    """
 
     time_zero_us: int
     rule: TimeZeroRule
     trigger: Trigger
     triggered_us: int
     end_us: int | None = None
-    lock_change_kmh: float = 0.0
+    fast_change: bool = False
 
 
 class ChangeWindow:
-    """The largest change of a running value within the last ``window_us``: two monotone queues, O(1) a sample."""
+    """The largest change of a running value within the last ``window_us``: two monotone queues, O(1) a sample.
 
-    def __init__(self, window_us: int) -> None:
-        self._window_us = window_us
+    The window's far edge falls between two samples; the value there is taken from the line between them, or a slow
+    sampler would see a shorter window than the rule says.
+    """
+
+    def __init__(self, rule: Threshold) -> None:
+        self._rule = rule
+        self._window_us = 1_000 * rule.window_ms
+        self._last: tuple[int, float] | None = None
         self._lows: deque[tuple[int, float]] = deque()
         self._highs: deque[tuple[int, float]] = deque()
+        self._samples: deque[tuple[int, float]] = deque()
 
-    def push(self, at_us: int, value: float) -> float:
-        """Adds a sample; returns how far it lies from the lowest or the highest within the window before it."""
-        lows, highs, oldest = self._lows, self._highs, at_us - self._window_us
+    def push(self, at_us: int, value: float) -> int | None:
+        """Adds a sample. While the rule is met: the first point of the interval in which it is, else None."""
+        change = self._change(at_us, value)
+        last, self._last = self._last, (at_us, change)
+        if not self._rule.met_by(change):
+            return None
+        passed_us = at_us
+        if last is not None and last[1] < self._rule.threshold_kmh < change:
+            share = (self._rule.threshold_kmh - last[1]) / (change - last[1])
+            passed_us = last[0] + round(share * (at_us - last[0]))
+        return passed_us - self._window_us
+
+    def _change(self, at_us: int, value: float) -> float:
+        """How far a new sample lies from the lowest or the highest within the window before it."""
+        lows, highs, samples, oldest = self._lows, self._highs, self._samples, at_us - self._window_us
+        samples.append((at_us, value))
         while lows and lows[-1][1] >= value:
             lows.pop()
         lows.append((at_us, value))
@@ -57,13 +81,21 @@ class ChangeWindow:
             lows.popleft()
         while highs[0][0] < oldest:
             highs.popleft()
-        return max(value - lows[0][1], highs[0][1] - value)
+        while len(samples) > 1 and samples[1][0] <= oldest:
+            samples.popleft()
+        change = max(value - lows[0][1], highs[0][1] - value)
+        if samples[0][0] < oldest:
+            (before_us, before), (after_us, after) = samples[0], samples[1]
+            edge = before + (after - before) * (oldest - before_us) / (after_us - before_us)
+            change = max(change, abs(value - edge))
+        return change
 
     def restart(self, at_us: int, value: float) -> None:
         """Forgets what was before: changes are counted from here."""
-        self._lows.clear()
-        self._highs.clear()
-        self.push(at_us, value)
+        for queue in (self._lows, self._highs, self._samples):
+            queue.clear()
+        self._last = None
+        self._change(at_us, value)
 
 
 class CrashDetector:
@@ -74,16 +106,15 @@ class CrashDetector:
         self._lateral = lateral
         self._velocity = [0.0, 0.0]
         self._last: tuple[int, float, float] | None = None
-        longest_us = 1_000 * max(profile.trigger.window_ms, profile.gate_longitudinal.window_ms)
         self._history: deque[tuple[int, float, float]] = deque()
-        self._history_us = longest_us
-        self._trigger_windows = tuple(ChangeWindow(1_000 * profile.trigger.window_ms) for _ in range(2))
-        lock = profile.lock.delta_v
-        self._lock_window = ChangeWindow(1_000 * (lock.window_ms if lock else 150))
-        self._gates: tuple[tuple[Threshold, ChangeWindow, TimeZeroRule], ...] = (
-            (profile.gate_longitudinal, ChangeWindow(1_000 * profile.gate_longitudinal.window_ms), "longitudinal_gate"),
-            (profile.gate_lateral, ChangeWindow(1_000 * profile.gate_lateral.window_ms), "lateral_gate"),
+        self._end_window_us = 1_000 * profile.event_end.window_ms
+        self._triggers = (ChangeWindow(profile.trigger), ChangeWindow(profile.trigger))
+        self._gates: tuple[tuple[ChangeWindow, TimeZeroRule], ...] = (
+            (ChangeWindow(profile.gate_longitudinal), "longitudinal_gate"),
+            (ChangeWindow(profile.gate_lateral), "lateral_gate"),
         )
+        lock = profile.lock.delta_v
+        self._lock_window = None if lock is None else ChangeWindow(lock)
         self._candidate: tuple[int, TimeZeroRule] | None = None
         self._event: Event | None = None
         self._ended: Event | None = None
@@ -104,14 +135,14 @@ class CrashDetector:
         vx, vy = velocity
         history = self._history
         history.append((at_us, vx, vy))
-        while history[0][0] < at_us - self._history_us:
+        while len(history) > 1 and history[1][0] <= at_us - self._end_window_us:
             history.popleft()
         self._watch_gates(at_us)
         started = self._watch_trigger(at_us)
-        change = self._lock_window.push(at_us, vx)
+        fast = self._lock_window is not None and self._lock_window.push(at_us, vx) is not None
+        if fast and self._event is not None:
+            self._event.fast_change = True
         ended = None
-        if self._event is not None:
-            self._event.lock_change_kmh = max(self._event.lock_change_kmh, change)
         zero_us = self._event.time_zero_us if self._event else self._candidate[0] if self._candidate else None
         if zero_us is not None and self._faded(at_us, zero_us):
             ended = self._end(at_us)
@@ -129,45 +160,35 @@ class CrashDetector:
         return self._event
 
     def _watch_gates(self, at_us: int) -> None:
-        for axis, (threshold, window, rule) in enumerate(self._gates):
-            change = window.push(at_us, self._velocity[axis])
-            if axis == 1 and not self._lateral:
+        for axis, (window, rule) in enumerate(self._gates):
+            start_us = window.push(at_us, self._velocity[axis])
+            if start_us is None or (axis == 1 and not self._lateral):
                 continue
-            if self._event is None and self._candidate is None and threshold.met_by(change):
-                self._candidate = (self._start_of(axis, threshold), rule)
+            event = self._event
+            if event is None and self._candidate is None:
+                self._candidate = (start_us, rule)
+            elif event is not None and event.rule == "deployment" and start_us < event.time_zero_us:
+                # the restraint was commanded before the gate was passed, yet the gate's interval began earlier
+                event.time_zero_us, event.rule = start_us, rule
 
     def _watch_trigger(self, at_us: int) -> Event | None:
         triggered = None
-        threshold = self._profile.trigger
-        for axis in range(2):
-            change = self._trigger_windows[axis].push(at_us, self._velocity[axis])
+        for axis, window in enumerate(self._triggers):
+            start_us = window.push(at_us, self._velocity[axis])
             judged = axis == 0 or (self._lateral and self._profile.lateral_trigger)
-            if self._event is None and judged and threshold.met_by(change):
-                zero: tuple[int, TimeZeroRule] = self._candidate or (self._start_of(axis, threshold), "trigger_interval")
+            if self._event is None and judged and start_us is not None:
+                zero: tuple[int, TimeZeroRule] = self._candidate or (start_us, "trigger_interval")
                 triggered = self._event = Event(zero[0], zero[1], "delta_v", at_us)
                 self._candidate = None
         return triggered
 
-    def _start_of(self, axis: int, threshold: Threshold) -> int:
-        """The latest instant from which the newest sample differs by the threshold: the shortest interval's start."""
-        newest = self._history[-1]
-        for sample in reversed(self._history):
-            if threshold.met_by(abs(newest[1 + axis] - sample[1 + axis])):
-                return sample[0]
-        return self._history[0][0]
-
     def _faded(self, at_us: int, zero_us: int) -> bool:
-        end = self._profile.event_end
-        window_us = 1_000 * end.window_ms
-        if at_us - zero_us < window_us:
+        """Whether the resultant change within the end window has fallen to its threshold, or the event is too long."""
+        past_us, past_x, past_y = self._history[0]
+        if at_us - zero_us < self._end_window_us or at_us - past_us < self._end_window_us:
             return False
-        if at_us - zero_us >= MAX_EVENT_US:
-            return True
-        vx, vy = self._velocity
-        for sample_us, sample_x, sample_y in reversed(self._history):
-            if at_us - sample_us >= window_us:
-                return math.hypot(vx - sample_x, vy - sample_y) <= end.threshold_kmh
-        return False
+        change = math.hypot(self._velocity[0] - past_x, self._velocity[1] - past_y)
+        return change <= self._profile.event_end.threshold_kmh or at_us - zero_us >= MAX_EVENT_US
 
     def _end(self, at_us: int) -> Event | None:
         ended, self._event, self._candidate = self._event, None, None
@@ -176,8 +197,8 @@ class CrashDetector:
         ended.end_us = at_us
         self._ended = ended
         for axis in range(2):
-            self._trigger_windows[axis].restart(at_us, self._velocity[axis])
-            self._gates[axis][1].restart(at_us, self._velocity[axis])
+            self._triggers[axis].restart(at_us, self._velocity[axis])
+            self._gates[axis][0].restart(at_us, self._velocity[axis])
         self._history.clear()
         self._history.append((at_us, self._velocity[0], self._velocity[1]))
         return ended

@@ -37,7 +37,7 @@ def lock_reason(
     if rule.vru and any(name in vru_names for name in restraints):
         return "vru"
     counts = rule.delta_v is not None and not (rule.only_without_frontal_restraint and frontal_restraint)
-    if counts and rule.delta_v is not None and rule.delta_v.met_by(event.lock_change_kmh):
+    if counts and event.fast_change:
         return "delta_v"
     return ""
 

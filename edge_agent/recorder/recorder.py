@@ -22,7 +22,7 @@ REMEMBERED_EVENTS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A capsule that lies durably in the recorder's file. ``supersedes``: the incomplete one of the same event, or 0."""
+    """A capsule that lies durably in the recorder's file. ``supersedes``: the event's incomplete one, or 0."""
 
     record_no: int
     supersedes: int

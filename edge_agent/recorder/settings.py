@@ -14,20 +14,28 @@ class RecorderSettings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: Literal["part563-2012", "part563-2024", "un-r160", "gb-39732", "un-r169"] = Field(
-        "part563-2024", description="the regulation whose rules and elements the recorder follows"
+        default="part563-2024", description="the regulation whose rules and elements the recorder follows"
     )
     source: Literal["oem_edr_download", "aftermarket_device", "simulated"] = Field(
-        "aftermarket_device", description="what kind of device this is; written into every record"
+        default="aftermarket_device", description="what kind of device this is; written into every record"
     )
-    path: Path = Field(Path("recorder.fsr"), description="the recorder's file, created and pre-allocated at first start")
-    slot_bytes: int = Field(49_152, ge=4_096, le=131_072, multiple_of=512, description="room for one capsule")
-    motion_rate_hz: int = Field(500, ge=20, le=4_000, description="accelerometer readings a second")
+    path: Path = Field(default=Path("recorder.fsr"), description="the recorder's file, pre-allocated at first start")
+    slot_bytes: int = Field(default=49_152, ge=4_096, le=131_072, multiple_of=512, description="room for one capsule")
+    motion_rate_hz: int = Field(default=500, ge=20, le=4_000, description="accelerometer readings a second")
     sensor_limit_g: tuple[float, float, float] = Field(
-        (50.0, 50.0, 16.0), description="where the accelerometer's x, y, z (own axes) saturate, in g"
+        default=(50.0, 50.0, 16.0), description="where the accelerometer's x, y, z (own axes) saturate, in g"
     )
-    mounting_roll_deg: float = Field(0.0, ge=-180, le=180, description="how the sensor is turned about vehicle x")
-    mounting_pitch_deg: float = Field(0.0, ge=-180, le=180, description="how the sensor is turned about vehicle y")
-    mounting_yaw_deg: float = Field(0.0, ge=-180, le=180, description="how the sensor is turned about vehicle z")
-    record_lateral: bool = Field(True, description="record lateral delta-V, and trigger on it")
-    frontal_restraint: bool = Field(True, description="the vehicle has a non-reversible restraint for frontal impact")
-    stale_after_ms: int = Field(1_100, ge=100, le=5_000, description="an older reading is not taken for a pre-crash sample")
+    mounting_roll_deg: float = Field(
+        default=0.0, ge=-180, le=180, description="how the sensor is turned about vehicle x"
+    )
+    mounting_pitch_deg: float = Field(
+        default=0.0, ge=-180, le=180, description="how the sensor is turned about vehicle y"
+    )
+    mounting_yaw_deg: float = Field(
+        default=0.0, ge=-180, le=180, description="how the sensor is turned about vehicle z"
+    )
+    record_lateral: bool = Field(default=True, description="record lateral delta-V, and trigger on it")
+    frontal_restraint: bool = Field(
+        default=True, description="the vehicle has a non-reversible restraint for frontal impact"
+    )
+    stale_after_ms: int = Field(default=1_100, ge=100, le=5_000, description="an older reading is no pre-crash sample")

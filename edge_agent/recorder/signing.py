@@ -56,7 +56,7 @@ def load_signer(key_pem: bytes, chain_pem: bytes) -> DeviceSigner:
 
 
 def development_signer(seed: bytes, not_before: dt.datetime, not_after: dt.datetime) -> DeviceSigner:
-    """A throw-away root and device key made from ``seed``: for simulated records and tests, worth nothing as evidence."""
+    """A throw-away root and device key made from ``seed``: for simulations and tests, worth nothing as evidence."""
     root = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"root" + seed).digest())
     device = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"device" + seed).digest())
     root_name, device_name = _name("Fleetstream simulation root"), _name("simulated recorder")

@@ -52,9 +52,11 @@ class SpeedTriggers:
         if deceleration <= rule.threshold_mps2:
             self._braking_since_us, self._braking_told = None, False
             return []
+        # a mean over a span tells of its middle: a crash of 0.1 s must not look like braking of 0.7 s
+        middle_us = (recent[0][0] + at_us) // 2
         if self._braking_since_us is None:
-            self._braking_since_us = recent[0][0]
-        if self._braking_told or at_us - self._braking_since_us < rule.hold_ms * 1_000:
+            self._braking_since_us = middle_us
+        if self._braking_told or middle_us - self._braking_since_us < rule.hold_ms * 1_000:
             return []
         self._braking_told = True
         return [Event(self._braking_since_us, "deceleration_start", "sustained_deceleration", at_us)]

@@ -70,8 +70,9 @@ class RecordStore:
         self._capacity = capacity
         self._slot_bytes = slot_bytes
         self._slots = capacity + SPARE_SLOTS
-        if file.size_bytes < file_size_bytes(capacity, slot_bytes):
-            raise RecorderFileUnusable(f"file has {file.size_bytes} bytes, needs {file_size_bytes(capacity, slot_bytes)}")
+        needed_bytes = file_size_bytes(capacity, slot_bytes)
+        if file.size_bytes < needed_bytes:
+            raise RecorderFileUnusable(f"file has {file.size_bytes} bytes, needs {needed_bytes}")
         self.recorder_id = self._open(new_recorder_id)
         self._headers: dict[int, SlotHeader] = {header.slot: header for header in self._scan()}
         self._cycles = self._read_cycles()

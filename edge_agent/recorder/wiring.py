@@ -20,7 +20,7 @@ def open_file(settings: RecorderSettings) -> FlashFile:
 def build_recorder(
     settings: RecorderSettings, file: BlockFile, signer: Signer, boot_epoch: int, new_recorder_id: bytes
 ) -> CrashRecorder:
-    """A running recorder over ``file``; counts one ignition cycle. ``new_recorder_id``: 16 random bytes for a new file."""
+    """A running recorder over ``file``; counts one ignition cycle. ``new_recorder_id``: 16 random bytes."""
     profile = load_profile(settings.profile)
     store = RecordStore(file, profile.capacity_events, settings.slot_bytes, new_recorder_id)
     cycle = store.count_ignition_cycle()

@@ -1,0 +1,1 @@
+"""One TOML file per regulation: what `contracts.edr.profiles` loads. Data only."""
