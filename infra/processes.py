@@ -87,6 +87,15 @@ def wait_ready(child: Child, ready: Callable[[], bool], timeout_s: float) -> Non
         time.sleep(_POLL_S)
 
 
+def running(pid: int) -> bool:
+    """Whether a process still does something; one that has ended and waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError, PermissionError):
+        return False
+
+
 def free_port() -> int:
     """A TCP port of the loopback interface that nobody uses now."""
     with socket.socket() as probe:

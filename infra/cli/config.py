@@ -6,14 +6,15 @@ import importlib
 import os
 import re
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings
 
+from contracts.errors import FleetstreamError
 from infra.cli.common import JSON_OPTION, print_json
-from infra.errors import SetupError
 from infra.settings import CONFIG_VARIABLE
 
 ROOMS = ("edge_agent", "gateway", "stream_jobs", "api", "infra")
@@ -51,11 +52,13 @@ def check(as_json: bool = JSON_OPTION) -> None:
 
 def room_problems(room: str) -> list[Problem]:
     """What the room's own settings class says about the file and the environment."""
+    if find_spec(room) is None or find_spec(f"{room}.settings") is None:
+        return []  # this wheel does not bring the room
     try:
         settings_classes(room)[0]()
     except ValidationError as error:
         return [_problem(room, one["loc"], one["msg"]) for one in error.errors() if one["type"] != "missing"]
-    except SetupError as error:
+    except FleetstreamError as error:
         return [Problem(room, "", str(error), os.environ.get(CONFIG_VARIABLE, ""))]
     return []
 

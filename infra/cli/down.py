@@ -10,6 +10,7 @@ import typer
 
 from infra.cli.common import load_settings
 from infra.errors import ServiceFailed
+from infra.processes import running
 from infra.state import read_state
 
 STOP_TIMEOUT_S = 180.0
@@ -27,7 +28,7 @@ def down() -> None:
         return
     os.kill(state.pid, signal.SIGTERM)
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while read_state(settings.home) is not None:
+    while read_state(settings.home) is not None or running(state.pid):
         if time.monotonic() > deadline:
             raise ServiceFailed(
                 f"The supervisor (process {state.pid}) did not end within {STOP_TIMEOUT_S:.0f} s; see logs"

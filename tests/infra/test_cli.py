@@ -1,0 +1,241 @@
+"""The command line as a person uses it: a real stack in its own folder, exit codes, sentences with fixes."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from infra.cli.config import line_of
+from infra.cli.main import MENU
+from infra.processes import free_port, running
+from infra.settings import PortSettings
+
+CLI_TIMEOUT_S = 120
+
+
+def run(environment: Mapping[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """One command in its own process."""
+    command = [sys.executable, "-m", "infra", *arguments]
+    merged = {**os.environ, "COLUMNS": "200", **environment}
+    return subprocess.run(
+        command, env=merged, capture_output=True, text=True, timeout=CLI_TIMEOUT_S, input=stdin, check=False
+    )
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    ports = {f"FLEETSTREAM__INFRA__PORTS__{name.upper()}": "0" for name in PortSettings.model_fields}
+    return {"FLEETSTREAM_HOME": str(home), "FLEETSTREAM__INFRA__SERVICES": "false", **ports}
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[dict[str, str]]:
+    """The environment of a stack of servers that is up in the background."""
+    with tempfile.TemporaryDirectory(prefix="fleetstream-cli-", ignore_cleanup_errors=True) as home:
+        environment = environment_of(Path(home))
+        started = run(environment, "up", "--detach")
+        assert started.returncode == 0, started.stderr
+        yield environment
+        run(environment, "down")
+
+
+def pids(environment: Mapping[str, str]) -> list[int]:
+    state = json.loads(run(environment, "status", "--json").stdout)
+    return [state["pid"], *(one["pid"] for one in state["services"].values())]
+
+
+def test_status_names_every_service(up: dict[str, str]) -> None:
+    answer = run(up, "status", "--json")
+    state = json.loads(answer.stdout)
+    assert answer.returncode == 0 and state["ready"] is True
+    assert set(state["services"]) == {"postgres", "kafka", "mosquitto"}
+    assert "ready" in run(up, "status").stdout
+
+
+def test_a_second_up_says_already_up(up: dict[str, str]) -> None:
+    for arguments in (["up"], ["up", "--detach"]):
+        answer = run(up, *arguments)
+        assert answer.returncode == 1
+        assert re.fullmatch(r"fleetstream: The stack in \S+ is already up.*fleetstream status`\n", answer.stderr)
+
+
+def test_a_port_in_use_is_one_sentence_with_the_fix(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        environment = {**environment_of(tmp_path), "FLEETSTREAM__INFRA__PORTS__KAFKA": str(port)}
+        for arguments in (["up"], ["up", "--detach"]):
+            answer = run(environment, *arguments)
+            expected = (
+                f"fleetstream: Port {port} (kafka) is in use; "
+                "set FLEETSTREAM__INFRA__PORTS__KAFKA to another one, or to 0\n"
+            )
+            assert (answer.returncode, answer.stderr) == (1, expected)
+        assert f"in use: {port} (kafka)" in run(environment, "doctor").stdout
+
+
+def test_a_full_disk_is_one_sentence_with_the_fix(tmp_path: Path) -> None:
+    environment = {**environment_of(tmp_path), "FLEETSTREAM__INFRA__LEAST_FREE_BYTES": str(10**18)}
+    answer = run(environment, "up")
+    assert answer.returncode == 1 and answer.stderr.count("\n") == 1
+    assert "are free where" in answer.stderr and "FLEETSTREAM_HOME" in answer.stderr
+    assert run(environment, "doctor").returncode == 1
+
+
+def test_doctor_finds_this_machine_sound(up: dict[str, str]) -> None:
+    answer = run(up, "doctor", "--json")
+    findings = {one["what"]: one for one in json.loads(answer.stdout)}
+    assert set(findings) == {
+        "python",
+        "packages",
+        "java",
+        "jars",
+        "mosquitto",
+        "postgresql",
+        "disk",
+        "ports",
+        "open files",
+    }
+    assert [one for one in findings.values() if not one["ok"] and not one["fix"]] == []
+    assert all(findings[what]["ok"] for what in ("python", "java", "jars", "mosquitto", "postgresql", "disk", "ports"))
+
+
+def test_sql_prints_tables_csv_and_json(up: dict[str, str]) -> None:
+    query = "SELECT 1 AS n, 'a,b' AS text, NULL AS nothing, 0.5::float8 AS x, '{1,2}'::int[] AS list"
+    table = run(up, "sql", query)
+    assert table.returncode == 0 and table.stdout.split() == [
+        "n",
+        "text",
+        "nothing",
+        "x",
+        "list",
+        "1",
+        "a,b",
+        "0.5",
+        "[1,",
+        "2]",
+    ]
+    rows = list(csv.DictReader(run(up, "sql", query, "--csv").stdout.splitlines()))
+    assert rows == [{"n": "1", "text": "a,b", "nothing": "", "x": "0.5", "list": "[1, 2]"}]
+    assert json.loads(run(up, "sql", "-", "--json", stdin=query).stdout) == [
+        {"n": 1, "text": "a,b", "nothing": None, "x": 0.5, "list": [1, 2]}
+    ]
+
+
+def test_sql_of_an_empty_result_has_a_header(up: dict[str, str]) -> None:
+    assert run(up, "sql", "SELECT device, seq FROM packets", "--csv").stdout == "device,seq\n"
+    assert json.loads(run(up, "sql", "SELECT device FROM packets", "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["DELETE FROM tenants", "SELECT * FROM api_keys", "CREATE TABLE x (a int)", "SELEC", "SET ROLE postgres",
+     "SELECT 1; DROP TABLE tenants", "COPY tenants TO PROGRAM 'cat'"],
+)  # fmt: skip
+def test_sql_only_reads(up: dict[str, str], query: str) -> None:
+    answer = run(up, "sql", query)
+    assert answer.returncode == 1 and answer.stderr.startswith("fleetstream: The query was refused: ")
+
+
+def test_enrolling_a_device_writes_rows_and_issues_a_certificate(up: dict[str, str]) -> None:
+    answer = run(
+        up, "device", "enrol", "van-7", "--tenant", "north", "--asset", "Van 7", "--asset-kind", "car", "--json"
+    )
+    issued = json.loads(answer.stdout)
+    assert issued["device"] == "van-7" and all(Path(issued[name]).is_file() for name in ("ca", "certificate", "key"))
+    assert run(up, "sql", "SELECT device, kind FROM devices", "--csv").stdout == "device,kind\nvan-7,device\n"
+    refused = run(up, "device", "enrol", "a/b", "--tenant", "north", "--asset", "x")
+    assert refused.returncode == 1 and "bad_name" in refused.stderr
+    assert run(up, "device", "revoke", "van-7").returncode == 0
+
+
+def test_migrate_and_maintain_report(up: dict[str, str]) -> None:
+    assert json.loads(run(up, "migrate", "--json").stdout)["applied"] == []
+    assert json.loads(run(up, "store", "maintain", "--json").stdout) == {"created": [], "dropped": []}
+
+
+def test_logs_are_named_by_service(up: dict[str, str]) -> None:
+    assert re.match(r"postgres +\S", run(up, "logs", "postgres", "-n", "2").stdout)
+    unknown = run(up, "logs", "nothing")
+    assert unknown.returncode == 1 and "there are: kafka" in unknown.stderr
+
+
+def test_a_killed_server_is_back_and_down_leaves_nothing(up: dict[str, str]) -> None:
+    before = pids(up)
+    os.kill(json.loads(run(up, "status", "--json").stdout)["services"]["mosquitto"]["pid"], signal.SIGKILL)
+    while json.loads(run(up, "status", "--json").stdout)["services"]["mosquitto"]["restarts"] == 0:
+        pass
+    seen = {*before, *pids(up)}
+    assert run(up, "down").returncode == 0
+    assert [pid for pid in seen if pid and running(pid)] == []
+    assert run(up, "down").stdout == "nothing is up\n"
+    again = run(up, "up", "--detach")
+    assert again.returncode == 0, again.stderr
+
+
+def test_without_a_stack_commands_say_so_with_exit_3(tmp_path: Path) -> None:
+    for arguments in (["status"], ["sql", "SELECT 1"], ["migrate"]):
+        answer = run(environment_of(tmp_path), *arguments)
+        assert answer.returncode == 3 and "start it with `fleetstream up --detach`" in answer.stderr
+
+
+def test_sigterm_ends_a_foreground_stack_cleanly(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "infra", "up"]
+    home = Path(tempfile.mkdtemp(prefix="fleetstream-fg-"))
+    environment = {**os.environ, **environment_of(home)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline().startswith("up: http://127.0.0.1:")
+        seen = pids(environment_of(home))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert [pid for pid in seen if running(pid)] == []
+
+
+def test_every_command_of_the_menu_shows_an_example() -> None:
+    for name, module in MENU:
+        if not (Path(__file__).parents[2] / f"{module.replace('.', '/')}.py").exists():
+            pytest.fail(f"{name}: {module} is missing")
+        answer = run({"NO_COLOR": "1"}, name, "--help")
+        assert answer.returncode == 0, name
+        assert "\x1b[" not in answer.stdout
+        subcommands = {"store": "maintain", "device": "enrol", "config": "check"}
+        text = (
+            run({"NO_COLOR": "1"}, name, subcommands[name], "--help").stdout if name in subcommands else answer.stdout
+        )
+        assert "Example:" in text, name
+
+
+def test_config_check_names_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "fleetstream.toml"
+    file.write_text('[infra]\ntopic_prefix = "fleet"\n\n[infra.ports]\nkafka = 99999\n')
+    answer = run({"FLEETSTREAM_CONFIG": str(file)}, "config", "check")
+    assert answer.returncode == 1
+    assert f"{file}:5: infra.ports.kafka: " in answer.stderr
+    answer = run({"FLEETSTREAM__INFRA__PORTS__API": "http"}, "config", "check")
+    assert "FLEETSTREAM__INFRA__PORTS__API: infra.ports.api: " in answer.stderr
+
+
+def test_line_of_a_key_or_its_table() -> None:
+    text = "[gateway]\nport = 1\n\n[infra]\nhome = 'x'\n[infra.ports]\napi = 3\n"
+    assert line_of(text, "infra", ["home"]) == 5
+    assert line_of(text, "infra", ["ports", "api"]) == 7
+    assert line_of(text, "infra", ["ports", "missing"]) == 6
+    assert line_of(text, "gateway", ["port"]) == 2
+
+
+def test_a_free_port_can_be_bound() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", free_port()))
