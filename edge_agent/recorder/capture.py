@@ -67,7 +67,9 @@ class EventCapture:
             rotation(settings.mounting_roll_deg, settings.mounting_pitch_deg, settings.mounting_yaw_deg)
         )
         self._limits = tuple(LIMIT_SHARE * limit * STANDARD_GRAVITY_MPS2 for limit in settings.sensor_limit_g)
-        self._motion = MotionRing(2 * settings.motion_rate_hz)
+        # the crash must still be there when the last element's interval (roll: 5 s) has run out
+        longest_ms = max(element.to_ms or 0 for element in profile.elements)
+        self._motion = MotionRing((longest_ms // 1_000 + 2) * settings.motion_rate_hz)
         self._channels: dict[str, ChannelRing] = {}
         self._detector = CrashDetector(profile, settings.record_lateral)
         self._speed_triggers = SpeedTriggers(profile)
