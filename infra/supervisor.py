@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -99,6 +100,12 @@ class Supervisor:
             if any(changed):
                 self._publish()
             every_round()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one service, as the fault harness does; ``run`` starts it again."""
+        child = self._running[name].child
+        if child is not None:
+            os.killpg(child.pid, signal.SIGKILL)
 
     def request_stop(self) -> None:
         """Make ``run`` return, and ``start`` give up; may be called from a signal handler."""

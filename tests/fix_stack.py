@@ -49,8 +49,8 @@ def stack() -> Iterator[Backends]:
     home = Path(tempfile.mkdtemp(prefix="fleetstream-test-"))
     ports = Ports(postgres=free_port(), kafka=free_port(), kafka_controller=free_port(), mqtt=free_port())
     backends = Backends(home, default_cache(), ports)
-    backends.start()
     try:
+        backends.start()
         create_roles(backends.postgres.dsn(), backends.postgres.passwords())
         yield backends
     finally:

@@ -28,6 +28,7 @@ MENU = (
     ("replay", "infra.cli.replay"),
     ("ledger", "infra.cli.ledger"),
     ("sql", "infra.cli.sql"),
+    ("edr", "infra.cli.edr"),
     ("migrate", "infra.cli.migrate"),
     ("store", "infra.cli.store"),
     ("device", "infra.cli.device"),

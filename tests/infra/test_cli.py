@@ -192,13 +192,12 @@ def test_without_a_stack_commands_say_so_with_exit_3(tmp_path: Path) -> None:
 
 def test_sigterm_ends_a_foreground_stack_cleanly(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "infra", "up"]
-    home = Path(tempfile.mkdtemp(prefix="fleetstream-fg-"))
-    environment = {**os.environ, **environment_of(home)}
+    environment = {**os.environ, **environment_of(tmp_path)}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None and process.stdout.readline().startswith("up: http://127.0.0.1:")
-        seen = pids(environment_of(home))
+        seen = pids(environment_of(tmp_path))
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     assert [pid for pid in seen if running(pid)] == []
@@ -211,7 +210,7 @@ def test_every_command_of_the_menu_shows_an_example() -> None:
         answer = run({"NO_COLOR": "1"}, name, "--help")
         assert answer.returncode == 0, name
         assert "\x1b[" not in answer.stdout
-        subcommands = {"store": "maintain", "device": "enrol", "config": "check"}
+        subcommands = {"store": "maintain", "device": "enrol", "config": "check", "edr": "verify"}
         text = (
             run({"NO_COLOR": "1"}, name, subcommands[name], "--help").stdout if name in subcommands else answer.stdout
         )
