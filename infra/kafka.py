@@ -71,7 +71,7 @@ class Kafka:
 
     def prepare(self) -> None:
         """Write the settings and format the log folder when it is new. Raises SetupError."""
-        self.home.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._properties_file.write_text("".join(f"{key}={value}\n" for key, value in self._properties().items()))
         if (self.home / "data" / "meta.properties").exists():
             return

@@ -124,7 +124,7 @@ def accepts(port: int) -> bool:
 
 
 def _spawn(command: Command) -> subprocess.Popen[bytes]:
-    command.log_file.parent.mkdir(parents=True, exist_ok=True)
+    command.log_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if command.log_file.exists() and command.log_file.stat().st_size > LOG_LIMIT_BYTES:
         command.log_file.replace(command.log_file.with_suffix(".log.1"))
     with command.log_file.open("ab") as output:

@@ -151,7 +151,8 @@ def _command(
     folder = stack.settings.home / "work" / name
 
     def prepare() -> Command:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         path = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONUNBUFFERED": "1"}
         return Command(
             name=name,
