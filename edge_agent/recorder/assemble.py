@@ -26,6 +26,14 @@ FILTER_MARGIN_US: Final = 40_000
 SLOW_RATE_HZ: Final = 20
 """Acceleration asked for at this rate or slower comes from the block means that are kept as channels."""
 
+SAME_STATE: Final = {
+    ("abs_activity", "engaged"): "on",
+    ("abs_activity", "non_engaged"): "off",
+    ("abs_activity", "on"): "engaged",
+    ("abs_activity", "off"): "non_engaged",
+}
+"""What one regulation calls on and another engaged. A state that a table does not know is not available, never guessed."""
+
 AXES: Final = ("x", "y", "z")
 TIMES_US: Final = 1_000
 
@@ -256,7 +264,8 @@ def _steps(element: Element, value: Reading) -> tuple[int | None, bool]:
     if value is None:
         return None, False
     if isinstance(value, str):
-        return (element.to_state(value), False) if value in element.states else (None, False)
+        state = value if value in element.states else SAME_STATE.get((element.name, value), "")
+        return (element.to_state(state), False) if state in element.states else (None, False)
     steps = element.to_steps(value)
     return steps, abs(element.from_steps(steps) - value) > float(element.resolution)
 

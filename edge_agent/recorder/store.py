@@ -132,8 +132,9 @@ class RecordStore:
             complete=complete,
         )
         base = self._offset(header.slot)
-        # the old header must be gone for good before its payload is touched, or it would vouch for torn bytes
-        self._file.write(base, bytes(_SLOT_HEAD_BYTES))
+        # the old header must be gone for good before its payload is touched, or it would vouch for torn bytes; its mark
+        # stays (it names the old record), for a header that outlived its "freed" would bring the record back
+        self._file.write(base, bytes(SECTOR_BYTES))
         self._file.sync()
         self._headers.pop(header.slot, None)
         self._file.write(base + _SLOT_HEAD_BYTES, payload)
