@@ -1,4 +1,4 @@
-"""SIGKILL of agent, broker, gateway, Kafka, Spark and database, and a deleted checkpoint: nothing lost, nothing doubled."""
+"""SIGKILL of every part of the line, and a deleted checkpoint: nothing lost, nothing doubled."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def fleet(line: Session, tmp_path: Path) -> Fleet:
 
 
 def settled(fleet: Fleet, line: Session) -> Callable[[], bool]:
-    return lambda: not compare(fleet.journal, line.stack.superuser_dsn).lost
+    return lambda: not compare(fleet.journal, line.stack.dsn(ROLE_SINK)).lost
 
 
 def test_every_part_is_killed_once(line: Session, fleet: Fleet) -> None:
@@ -106,7 +106,7 @@ def test_every_part_is_killed_once(line: Session, fleet: Fleet) -> None:
     wait_for("every service is back", lambda: all_ready(line), READY_S)
     assert fleet.finish() == 0
     wait_for("every accepted packet is stored", settled(fleet, line), READY_S, every_s=1.0)
-    verdict = compare(fleet.journal, line.stack.superuser_dsn)
+    verdict = compare(fleet.journal, line.stack.dsn(ROLE_SINK))
     print(f"accepted={verdict.accepted} stored={verdict.stored}")
     assert verdict.accepted > AGENTS * RUN_S, "the fleet hardly ran"
     assert verdict.clean, verdict
@@ -128,7 +128,7 @@ def _strike(line: Session, fleet: Fleet, victim: str) -> None:
 
 
 def _stored(fleet: Fleet, line: Session) -> int:
-    return compare(fleet.journal, line.stack.superuser_dsn).stored if fleet.journal.exists() else 0
+    return compare(fleet.journal, line.stack.dsn(ROLE_SINK)).stored if fleet.journal.exists() else 0
 
 
 def test_the_checker_sees_loss_doubles_and_changed_bytes(line: Session, tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_the_checker_sees_loss_doubles_and_changed_bytes(line: Session, tmp_path
             )
     entries = [[name, 1, seq, bytes([seq]).hex(), 0, 0] for seq in (1, 2, 3, 4)]
     journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries), encoding="utf-8")
-    verdict = compare(journal, line.stack.superuser_dsn)
+    verdict = compare(journal, line.stack.dsn(ROLE_SINK))
     expected = Verdict(4, 4, ((name, 1, 4),), ((name, 1, 2),), ((name, 1, 3),), ((name, 1, 5),))
-    with psycopg.connect(line.stack.superuser_dsn) as connection:
+    with psycopg.connect(line.stack.dsn(ROLE_SINK)) as connection:
         connection.execute("DELETE FROM packet_rows WHERE device_key = %s", (registration.device_key,))
     assert verdict == expected
