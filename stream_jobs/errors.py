@@ -1,0 +1,17 @@
+"""What can stop these jobs, by what the caller can do about it."""
+
+from __future__ import annotations
+
+from contracts.errors import Fatal, TryLater
+
+
+class LogLost(Fatal):
+    """Kafka no longer holds records that the store has not taken; going on would hide the gap."""
+
+
+class PlanBroken(Fatal):
+    """A task was handed records of more than one Kafka partition: the ledger of offsets would lie."""
+
+
+class StoreBusy(TryLater):
+    """A transaction lost its turn (deadlock, restart of the database) more often than we repeat it; nothing was lost."""

@@ -1,0 +1,1 @@
+"""The running things: the ingest query, the closer of windows, the archive."""
