@@ -1,0 +1,52 @@
+"""The history of everything accepted, for those who check the line from outside.
+
+The agent calls its journal after the fsynced commit and before the packets may be sent. A kill between commit and
+journal loses no history: at the next start the agent journals all that its spool holds, so an entry may be told
+twice, byte-identical; readers treat the history as a set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+
+class AcceptedPacket(NamedTuple):
+    """One accepted packet: its identity, what it weighs, and the SHA-256 (hex) of its frame."""
+
+    device: str
+    boot_epoch: int
+    seq: int
+    sha256: str
+    samples: int
+    lane: int
+
+
+Journal = Callable[[Sequence[AcceptedPacket]], None]
+
+
+class FileJournal:
+    """Appends one JSON array per packet; many agents of one process may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = Lock()
+        self._file = path.open("ab", buffering=0)
+
+    def __call__(self, packets: Sequence[AcceptedPacket]) -> None:
+        lines = "".join(json.dumps(packet, separators=(",", ":")) + "\n" for packet in packets)
+        with self._lock:
+            self._file.write(lines.encode())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_journal(path: Path) -> dict[tuple[str, int, int], AcceptedPacket]:
+    """Every accepted packet by (device, boot_epoch, seq); a torn last line is not an entry yet."""
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    entries = (AcceptedPacket(*json.loads(line)) for line in whole.splitlines())
+    return {(entry.device, entry.boot_epoch, entry.seq): entry for entry in entries}

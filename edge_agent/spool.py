@@ -1,0 +1,359 @@
+"""The store that forgets nothing before the cloud has it: accept, hand out, free, and bound.
+
+One table of frames in SQLite (WAL, ``synchronous=FULL``). A packet takes its sequence number and lane and is
+encoded inside the commit that accepts it; if the commit fails, no number was used. Only acknowledged and rejected
+ranges free packets; a full spool drops the oldest of the lowest class and writes down, in the same transaction,
+what fell. Acknowledgements are applied together with the next commit, since a lost delete costs only a resend.
+
+One thread at a time uses a spool. It reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from contracts.acks import Ack
+from contracts.packet import DropReason, Gap, Header, Lane, Packet, PacketError, encode_packet, open_frame
+from contracts.ranges import Range
+from contracts.signals import Retention
+from edge_agent import spool_drops
+from edge_agent.database import PAGE_BYTES, WAL_FRAME_BYTES, Database
+from edge_agent.errors import SpoolFullError
+from edge_agent.identity import RESERVE_STEP, Epoch, IdentityFile
+from edge_agent.packing import Draft
+from edge_agent.settings import SpoolSettings
+from edge_agent.spool_drops import Dropped
+from edge_agent.spool_index import ROW_BYTES, SpoolIndex, Tally, id_bounds, packet_id, split_id
+from edge_agent.spool_model import Batch, Counters, NotAccepted, Stored
+
+CHECKPOINT_COMMITS = 256
+"""Commits between checkpoints: at a few pages each the log stays near 4 MB."""
+MAX_REJECTED_ROWS = 1_000
+EXPIRY_CHECK_COMMITS = 32
+SPARE_FRACTION = 50
+"""A full spool frees one part in this many beyond its need, so that it does not drop on every commit."""
+
+
+class Spool:
+    """Built by ``spool_open.open_spool`` on a file that passed its check."""
+
+    def __init__(self, db: Database, identity: IdentityFile, device: str, tenant: str, settings: SpoolSettings) -> None:
+        self._db = db
+        self._identity = identity
+        self._device, self._tenant = device, tenant
+        self._settings = settings
+        self.counters = Counters()
+        self._pending_acks: list[Ack] = []
+        self._commits = 0
+        self._written_bytes = 0
+        self._load()
+
+    def _load(self) -> None:
+        self.index = SpoolIndex()
+        tallies = self._db.execute(
+            "SELECT id >> 10, lane, retention, count(*), sum(length(frame)), sum(samples) FROM packets GROUP BY 1, 2, 3"
+        )
+        for chunk, lane, retention, packets, size, samples in tallies:
+            self.index.load(chunk, lane, retention, Tally(packets, size + packets * ROW_BYTES, samples))
+        known = self._db.execute("SELECT boot_epoch, nonce, last_seq FROM epochs")
+        self._nonces = {int(epoch): int(nonce) for epoch, nonce, _ in known}
+        self._last_seq = {int(epoch): int(last) for epoch, _, last in known}
+        for epoch in self._last_seq:
+            bounds = (packet_id(epoch, 0), packet_id(epoch + 1, 0))
+            top = self._db.execute("SELECT max(id) FROM packets WHERE id >= ? AND id < ?", bounds)[0][0]
+            self._last_seq[epoch] = max(self._last_seq[epoch], split_id(top)[1] if top is not None else 0)
+        self.epoch: Epoch = self._identity.epochs[max(self._identity.epochs)]
+        self.unreported_drops = bool(self._db.execute("SELECT 1 FROM drops LIMIT 1"))
+        cursor = self._db.execute("SELECT value FROM state WHERE key = 'cursor'")
+        self.cursor: str | None = str(cursor[0][0]) if cursor else None
+
+    @property
+    def next_seq(self) -> int:
+        """The current epoch accepted 1 .. next_seq - 1."""
+        return self._last_seq[self.epoch.boot_epoch] + 1
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes handed to the disk by this run: exact for the log, an upper bound for checkpoints."""
+        return self._written_bytes
+
+    @property
+    def nearly_full(self) -> bool:
+        """Whether a source that can wait should wait."""
+        return self.index.total.size_bytes > 0.8 * self._settings.max_bytes
+
+    def accept(
+        self, drafts: Sequence[Draft], lane: Lane, now_ms: int, cursor: str | None = None,
+        not_accepted: Iterable[NotAccepted] = (),
+    ) -> tuple[list[Stored], list[Draft]]:  # fmt: skip
+        """Make drafts durable and give them identities: (accepted, those that a full spool has no room for).
+
+        ``now_ms`` is 0 while the clock is not trusted: such packets never expire. Raises SpoolFullError (nothing was
+        accepted, no number was used, offer the same again) or SpoolCorruptError.
+        """
+        try:
+            batch = self._commit(drafts, lane, now_ms, cursor, tuple(not_accepted), evict_bytes=0)
+        except SpoolFullError:
+            self._db.checkpoint()
+            need = sum(draft.memory_bytes for draft in drafts)
+            batch = self._commit(drafts, lane, now_ms, cursor, tuple(not_accepted), evict_bytes=need)
+        return batch.stored, batch.refused
+
+    def _commit(
+        self, drafts: Sequence[Draft], lane: Lane, now_ms: int, cursor: str | None,
+        not_accepted: tuple[NotAccepted, ...], evict_bytes: int,
+    ) -> Batch:  # fmt: skip
+        self._reserve(len(drafts) + 1)
+        batch = Batch(dict(self._last_seq))
+        with self._db.transaction():
+            self._apply_acks(batch)
+            self._expire(batch, now_ms)
+            if evict_bytes:
+                self._evict(batch, evict_bytes, Retention.PRIORITY - 1, DropReason.DISK_FULL)
+            for draft in sorted(drafts, key=lambda draft: -draft.retention):
+                self._accept_one(batch, draft, lane, now_ms)
+            lost = [(self.epoch.boot_epoch, Gap(0, 0, DropReason.DISK_FULL, *entry)) for entry in not_accepted]
+            if batch.dropped or lost:
+                spool_drops.record(self._db, [*spool_drops.runs(batch.dropped), *lost])
+            if cursor is not None and cursor != self.cursor:
+                self._db.execute("INSERT OR REPLACE INTO state VALUES ('cursor', ?)", (cursor,))
+        self._committed(batch, cursor)
+        self.unreported_drops |= bool(lost)
+        return batch
+
+    def report_drops(self, lane: Lane, now_ms: int, mono_ms: int) -> list[Stored]:
+        """Accept one packet of gaps per epoch that lost something; to be called while the link is up."""
+        self._reserve(1)
+        batch = Batch(dict(self._last_seq))
+        with self._db.transaction():
+            for epoch, gaps in spool_drops.take(self._db).items():
+                draft = Draft(Retention.PRIORITY, now_ms, mono_ms, True, 0, ())
+                self._insert(batch, draft, lane, 0, epoch, gaps)
+        self._committed(batch, None)
+        self.unreported_drops = False
+        return batch.stored
+
+    def acknowledge(self, ack: Ack) -> bool:
+        """Remember what Kafka holds; applied with the next commit. False for an ack that is not for this spool."""
+        if self._nonces.get(ack.boot_epoch) != ack.nonce:
+            self.counters.strange_acks += 1
+            return False
+        self._pending_acks.append(ack)
+        return True
+
+    @property
+    def has_pending_acks(self) -> bool:
+        return bool(self._pending_acks)
+
+    def apply_acks(self) -> None:
+        """Commit the frees that no accept took along. Raises SpoolFullError (they stay pending)."""
+        batch = Batch(dict(self._last_seq))
+        with self._db.transaction():
+            self._apply_acks(batch)
+        self._committed(batch, None)
+
+    def next(self, lane: Lane, after_id: int, limit: int) -> list[Stored]:
+        """Up to ``limit`` packets of a lane above ``after_id``, oldest first."""
+        found: list[Stored] = []
+        for first, last in self.index.chunks_of_lane(lane, after_id):
+            rows = self._db.execute(
+                "SELECT id, lane, retention, samples, frame FROM packets"
+                " WHERE id > ? AND id BETWEEN ? AND ? AND lane = ?"
+                " ORDER BY id LIMIT ?", (after_id, first, last, int(lane), limit - len(found)),
+            )  # fmt: skip
+            found += [Stored(*row) for row in rows]
+            if len(found) >= limit:
+                break
+        return found
+
+    def get(self, identity: int) -> Stored | None:
+        """One packet again, for a resend; None when it was freed or dropped meanwhile."""
+        rows = self._db.execute("SELECT id, lane, retention, samples, frame FROM packets WHERE id = ?", (identity,))
+        return Stored(*rows[0]) if rows else None
+
+    def discard_damaged(self, stored: Stored) -> bool:
+        """Drop a packet whose bytes no longer match their checksum (bit rot); False when it is sound."""
+        try:
+            open_frame(stored.frame)
+        except PacketError:
+            batch = Batch(dict(self._last_seq))
+            with self._db.transaction():
+                self._remove(batch, [(*stored[:4], len(stored.frame))], DropReason.CORRUPT_SPOOL)
+                spool_drops.record(self._db, spool_drops.runs(batch.dropped))
+            self._committed(batch, None)
+            return True
+        return False
+
+    def all_packets(self) -> Iterable[Stored]:
+        """Everything held, chunk by chunk: for the journal after a restart and for the buffer commands."""
+        for first, last in self.index.chunks_between(0, 1 << 63):
+            last = min(last, (1 << 63) - 1)
+            sql = "SELECT id, lane, retention, samples, frame FROM packets WHERE id BETWEEN ? AND ? ORDER BY id"
+            yield from (Stored(*row) for row in self._db.execute(sql, (first, last)))
+
+    def oldest_accepted_ms(self) -> int:
+        """Wall time at which the oldest held packet was accepted, 0 when none is held or its clock was not trusted."""
+        rows = self._db.execute("SELECT accepted_ms FROM packets ORDER BY id LIMIT 1")
+        return int(rows[0][0]) if rows else 0
+
+    def close(self) -> None:
+        """Apply what is pending, move the log into the file."""
+        if self._pending_acks:
+            self.apply_acks()
+        self._checkpoint()
+        self._db.close()
+
+    def abandon(self) -> None:
+        """Let go of a damaged file without touching it."""
+        self._db.close()
+
+    def _reserve(self, packets: int) -> None:
+        """Stay below the bound that the identity file promises for every epoch."""
+        for number, epoch in self._identity.epochs.items():
+            if self._last_seq.get(number, 0) + packets > epoch.reserved_seq:
+                try:
+                    self._identity.reserve(epoch, self._last_seq.get(number, 0) + packets + RESERVE_STEP)
+                except OSError as error:
+                    raise SpoolFullError(
+                        f"cannot write {self._identity.path.name}: {error}; free disk space"
+                    ) from error
+
+    def _accept_one(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int) -> None:
+        expected_bytes = draft.memory_bytes // 3 + ROW_BYTES
+        excess = self.index.total.size_bytes + batch.added_bytes + expected_bytes - self._settings.max_bytes
+        if excess > 0:
+            spare = self._settings.max_bytes // SPARE_FRACTION
+            self._evict(batch, excess + spare, min(draft.retention, Retention.PRIORITY - 1), DropReason.SPOOL_BYTES)
+            excess = self.index.total.size_bytes + batch.added_bytes + expected_bytes - self._settings.max_bytes
+        if excess > 0 and draft.retention < Retention.PRIORITY:
+            batch.refused.append(draft)
+            return
+        own_lane = Lane.PRIORITY if draft.retention == Retention.PRIORITY else lane
+        self._insert(batch, draft, own_lane, now_ms, self.epoch.boot_epoch)
+
+    def _insert(
+        self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, gaps: tuple[Gap, ...] = ()
+    ) -> None:
+        seq = batch.last_seq[epoch] + 1
+        header = Header(
+            self._tenant, self._device, epoch, self._nonces[epoch], seq, int(lane), draft.base_ms, draft.mono_ms,
+            draft.clock_trusted, draft.samples,
+        )  # fmt: skip
+        frame = encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
+        stored = Stored(packet_id(epoch, seq), int(lane), int(draft.retention), draft.samples, frame)
+        self._db.execute(
+            "INSERT INTO packets (id, lane, retention, samples, accepted_ms, frame) VALUES (?,?,?,?,?,?)",
+            (stored.identity, stored.lane, stored.retention, stored.samples, now_ms, frame),
+        )
+        batch.last_seq[epoch] = seq
+        batch.added_bytes += len(frame) + ROW_BYTES
+        batch.stored.append(stored)
+
+    def _apply_acks(self, batch: Batch) -> None:
+        batch.acks = list(self._pending_acks)
+        for ack in batch.acks:
+            batch.acked += sum(self._free(batch, ack.boot_epoch, wanted) for wanted in ack.confirmed)
+            for wanted in ack.rejected:
+                freed = self._free(batch, ack.boot_epoch, wanted)
+                batch.rejected += freed
+                if freed:
+                    self._db.execute("INSERT INTO rejected VALUES (?,?,?,?)", (ack.boot_epoch, *wanted, freed))
+        if batch.rejected:
+            self._db.execute(
+                "DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (MAX_REJECTED_ROWS,)
+            )
+
+    def _free(self, batch: Batch, epoch: int, wanted: Range) -> int:
+        """Delete the held packets of a range of numbers; how many there were."""
+        freed = 0
+        for first, last in self.index.chunks_between(*id_bounds(epoch, wanted)):
+            rows = self._db.execute(
+                "SELECT id, lane, retention, samples, length(frame) FROM packets WHERE id BETWEEN ? AND ?",
+                (first, last),
+            )
+            self._remove(batch, rows, None)
+            freed += len(rows)
+        return freed
+
+    def _expire(self, batch: Batch, now_ms: int) -> None:
+        """Drop what is older than allowed, oldest chunks first; only stamps of trusted clocks count."""
+        if now_ms == 0 or self._commits % EXPIRY_CHECK_COMMITS:
+            return
+        before_ms = now_ms - self._settings.max_age_ms
+        for first, last in self.index.chunks_between(0, (1 << 63) - 1):
+            rows = self._db.execute(
+                "SELECT id, lane, retention, samples, length(frame) FROM packets"
+                " WHERE id BETWEEN ? AND ? AND accepted_ms BETWEEN 1 AND ? AND retention < ?",
+                (first, min(last, (1 << 63) - 1), before_ms, int(Retention.PRIORITY)),
+            )
+            if not rows:
+                break
+            self._remove(batch, rows, DropReason.SPOOL_AGE)
+
+    def _evict(self, batch: Batch, need_bytes: int, highest_class: int, reason: DropReason) -> None:
+        """Drop the oldest of the lowest class, then of the next, up to ``highest_class``, until enough is free."""
+        target = batch.added_bytes - need_bytes
+        for retention in self.index.classes():
+            if retention > highest_class:
+                return
+            for first, last in self.index.chunks_of_class(retention):
+                if batch.added_bytes <= target:
+                    return
+                self._evict_chunk(batch, (first, last), retention, target, reason)
+
+    def _evict_chunk(
+        self, batch: Batch, bounds: tuple[int, int], retention: int, target_bytes: int, reason: DropReason
+    ) -> None:
+        rows = self._db.execute(
+            "SELECT id, lane, retention, samples, length(frame) FROM packets"
+            " WHERE id BETWEEN ? AND ? AND retention = ? ORDER BY id",
+            (*bounds, retention),
+        )
+        fresh = {stored.identity for stored in batch.stored}
+        doomed, left = [], batch.added_bytes
+        for row in rows:
+            if left <= target_bytes:
+                break
+            if row[0] not in fresh:
+                doomed.append(row)
+                left -= row[4] + ROW_BYTES
+        self._remove(batch, doomed, reason)
+
+    def _remove(self, batch: Batch, rows: Sequence[tuple[int, int, int, int, int]], reason: DropReason | None) -> None:
+        """Delete rows (id, lane, retention, samples, frame bytes); with a reason they count as dropped."""
+        self._db.execute_many("DELETE FROM packets WHERE id = ?", [(row[0],) for row in rows])
+        for identity, _, retention, samples, size in rows:
+            batch.added_bytes -= size + ROW_BYTES
+            epoch, seq = split_id(identity)
+            batch.freed_through[epoch] = max(seq, batch.freed_through.get(epoch, 0))
+            if reason is not None:
+                batch.dropped.append(Dropped(epoch, seq, reason, retention, samples))
+        for epoch, seq in batch.freed_through.items():
+            self._db.execute("UPDATE epochs SET last_seq = max(last_seq, ?) WHERE boot_epoch = ?", (seq, epoch))
+        batch.removed += rows
+
+    def _committed(self, batch: Batch, cursor: str | None) -> None:
+        """The transaction is durable: now memory may follow."""
+        self._last_seq = batch.last_seq
+        self.cursor = cursor if cursor is not None else self.cursor
+        for identity, lane, retention, samples, frame in batch.stored:
+            self.index.add(identity, lane, retention, len(frame), samples)
+        for identity, lane, retention, samples, size in batch.removed:
+            self.index.remove(identity, lane, retention, size, samples)
+        del self._pending_acks[: len(batch.acks)]
+        counters = self.counters
+        counters.accepted_packets += len(batch.stored)
+        counters.accepted_samples += sum(stored.samples for stored in batch.stored)
+        counters.acked_packets += batch.acked
+        counters.rejected_packets += batch.rejected
+        counters.dropped_packets += len(batch.dropped)
+        counters.dropped_samples += sum(entry.samples for entry in batch.dropped)
+        self.unreported_drops |= bool(batch.dropped)
+        self._commits += 1
+        if self._commits % CHECKPOINT_COMMITS == 0:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        pages = self._db.checkpoint()
+        in_file = int(self._db.execute("PRAGMA page_count")[0][0])
+        self._written_bytes += pages * WAL_FRAME_BYTES + min(pages, in_file) * PAGE_BYTES
