@@ -77,7 +77,10 @@ class Stack:
 
 
 def room_services(stack: Stack) -> list[Service]:
-    """Gateway, the stream jobs and the API, in the order in which data passes them."""
+    """Gateway, the stream jobs and the API, in the order in which data passes them.
+
+    The API's process carries the relay, which fills the registry that the gateway waits for.
+    """
     return [_gateway(stack), _ingest(stack), _archive(stack), _api(stack)]
 
 
@@ -120,6 +123,7 @@ def api_environment(stack: Stack) -> dict[str, str]:
         HOST="127.0.0.1",
         PORT=stack.ports["api"],
         DSN=stack.dsn(ROLE_API),
+        PAGES=Path(__file__).parents[1] / "dashboards" / "console",
         RELAY_DSN=stack.dsn(ROLE_SINK),
         KAFKA_BOOTSTRAP=stack.bootstrap,
         TOPIC_PREFIX=stack.settings.topic_prefix,
