@@ -34,6 +34,10 @@ class AgentStatus:
     refused_publishes: int
     written_bytes: int
     agent_version: str
+    not_accepted_samples: int = 0
+    """Samples that neither disk nor memory could hold: never accepted, so they have no sequence numbers.
+
+    Since the spool was made; the only account of them."""
 
 
 def encode_status(status: AgentStatus) -> bytes:

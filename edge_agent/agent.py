@@ -7,8 +7,9 @@
     uplink.send()                            published; freed only by the gateway's acknowledgement
 
 ``tick`` never waits for the network and at most one fsync for the disk, so one thread can drive many agents. A disk
-that takes nothing never stops the acquisition: drafts wait in bounded memory, and what memory cannot hold is counted
-and told upstream when there is space again. A damaged spool is set aside and a new one takes over.
+that takes nothing never stops the acquisition: drafts wait in bounded memory, then older packets of low class fall
+(told upstream as gaps), and what fits nowhere is counted and told in the heartbeat. A damaged spool is set aside and
+a new one takes over.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ class Agent:
     def drained(self) -> bool:
         """Nothing waits anywhere on the device: all that was read is acknowledged."""
         return (
-            self.spool is not None and not self.waiting and not self._parts.packer and not self.waiting.lost
+            self.spool is not None and not self.waiting and not self._parts.packer
             and self.spool.index.total.packets == 0 and not self.spool.unreported_drops
         )  # fmt: skip
 
@@ -195,8 +196,9 @@ class Agent:
             return
         now_ms = self._clock.now_ms() if self._clock.trusted() else 0
         packets, refused = spool.accept(
-            self.waiting.drafts, self._parts.uplink.lane, now_ms, self._cursor, self.waiting.lost_by_class()
-        )
+            self.waiting.drafts, self._parts.uplink.lane, now_ms, self._cursor,
+            lost_samples=self.waiting.lost_samples, may_evict=self.waiting.half_full,
+        )  # fmt: skip
         self.waiting.clear()
         self._acks_since_ms = mono_ms
         self.waiting.lose(refused)

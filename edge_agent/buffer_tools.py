@@ -13,10 +13,12 @@ from urllib.parse import quote
 from contracts.errors import Rejected
 from contracts.packet import Packet, PacketError, decode_packet
 from contracts.signals import catalogue
+from edge_agent.database import SqliteDatabase
 from edge_agent.errors import RecordingError
+from edge_agent.identity import read_identity
 from edge_agent.spool_index import split_id
 from edge_agent.spool_model import SCHEMA
-from edge_agent.spool_open import salvage
+from edge_agent.spool_open import SpoolFiles, take_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +76,20 @@ def export_buffer(path: Path) -> Iterator[str]:
 
 
 def repair_buffer(path: Path, repaired: Path) -> int:
-    """Write every frame that can still be read into a new file; how many there were. The old file is not touched."""
+    """Write every frame that can still be read into a new file; how many there were. The old file is not touched.
+
+    What could not be read is put down as a gap, so that the agent tells it once the new file is in place.
+    """
     if not path.exists() or repaired.exists():
         raise RecordingError("bad_buffer", f"{path} must exist and {repaired} must not")
-    with closing(sqlite3.connect(repaired, isolation_level=None)) as db:
-        db.execute("PRAGMA journal_mode=WAL")
+    db = SqliteDatabase(repaired)
+    try:
         for statement in SCHEMA:
             db.execute(statement)
-        db.execute("BEGIN")
-        saved = 0
-        for header, stored in salvage(path):
-            db.execute("INSERT INTO packets VALUES (?,?,?,?,0,?)", stored)
-            last = (header.boot_epoch, header.nonce, header.seq, header.seq)
-            db.execute(
-                "INSERT INTO epochs VALUES (?,?,?) ON CONFLICT (boot_epoch) DO UPDATE SET last_seq = max(last_seq, ?)",
-                last,
-            )
-            saved += 1
-        db.execute("COMMIT")
-        return saved
+        with db.transaction():
+            return take_over(db, read_identity(SpoolFiles(path).identity).epochs, path, now_ms=0)
+    finally:
+        db.close()
 
 
 def _read_only(path: Path) -> sqlite3.Connection:

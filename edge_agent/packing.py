@@ -44,6 +44,11 @@ class Draft:
         """Estimate of what the draft costs while it waits."""
         return 200 + self.samples * BYTES_PER_SAMPLE
 
+    @property
+    def frame_bytes(self) -> int:
+        """Estimate of the encoded frame, on the large side for ordinary signals."""
+        return 100 + 12 * len(self.blocks) + 8 * self.samples
+
 
 class Packer:
     """Collects readings until ``close``; memory is bounded by ``max_samples`` per open packet."""

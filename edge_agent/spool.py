@@ -24,7 +24,7 @@ from edge_agent.packing import Draft
 from edge_agent.settings import SpoolSettings
 from edge_agent.spool_drops import Dropped
 from edge_agent.spool_index import ROW_BYTES, SpoolIndex, Tally, id_bounds, packet_id, split_id
-from edge_agent.spool_model import Batch, Counters, NotAccepted, Stored
+from edge_agent.spool_model import Batch, Counters, Stored
 
 CHECKPOINT_COMMITS = 256
 """Commits between checkpoints: at a few pages each the log stays near 4 MB."""
@@ -32,6 +32,8 @@ MAX_REJECTED_ROWS = 1_000
 EXPIRY_CHECK_COMMITS = 32
 SPARE_FRACTION = 50
 """A full spool frees one part in this many beyond its need, so that it does not drop on every commit."""
+
+_SET_STATE = "INSERT OR REPLACE INTO state VALUES (?, ?)"
 
 
 class Spool:
@@ -64,8 +66,9 @@ class Spool:
             self._last_seq[epoch] = max(self._last_seq[epoch], split_id(top)[1] if top is not None else 0)
         self.epoch: Epoch = self._identity.epochs[max(self._identity.epochs)]
         self.unreported_drops = bool(self._db.execute("SELECT 1 FROM drops LIMIT 1"))
-        cursor = self._db.execute("SELECT value FROM state WHERE key = 'cursor'")
-        self.cursor: str | None = str(cursor[0][0]) if cursor else None
+        state: dict[str, str] = dict(self._db.execute("SELECT key, value FROM state"))
+        self.cursor: str | None = state.get("cursor")
+        self.not_accepted_samples = int(state.get("not_accepted_samples", 0))
 
     @property
     def next_seq(self) -> int:
@@ -84,24 +87,25 @@ class Spool:
 
     def accept(
         self, drafts: Sequence[Draft], lane: Lane, now_ms: int, cursor: str | None = None,
-        not_accepted: Iterable[NotAccepted] = (),
+        lost_samples: int = 0, may_evict: bool = True,
     ) -> tuple[list[Stored], list[Draft]]:  # fmt: skip
         """Make drafts durable and give them identities: (accepted, those that a full spool has no room for).
 
-        ``now_ms`` is 0 while the clock is not trusted: such packets never expire. Raises SpoolFullError (nothing was
-        accepted, no number was used, offer the same again) or SpoolCorruptError.
+        ``now_ms`` is 0 while the clock is not trusted: such packets never expire. ``lost_samples`` were given up before
+        and are written down. ``may_evict``: when the disk is full, older packets may fall for these. Raises
+        SpoolFullError (nothing was accepted, no number was used, offer the same again) or SpoolCorruptError.
         """
         try:
-            batch = self._commit(drafts, lane, now_ms, cursor, tuple(not_accepted), evict_bytes=0)
+            batch = self._commit(drafts, lane, now_ms, cursor, lost_samples, evict_bytes=0)
         except SpoolFullError:
-            self._db.checkpoint()
-            need = sum(draft.memory_bytes for draft in drafts)
-            batch = self._commit(drafts, lane, now_ms, cursor, tuple(not_accepted), evict_bytes=need)
+            self._checkpoint()
+            need = sum(draft.frame_bytes + ROW_BYTES for draft in drafts) if may_evict else 0
+            batch = self._commit(drafts, lane, now_ms, cursor, lost_samples, evict_bytes=need)
         return batch.stored, batch.refused
 
     def _commit(
         self, drafts: Sequence[Draft], lane: Lane, now_ms: int, cursor: str | None,
-        not_accepted: tuple[NotAccepted, ...], evict_bytes: int,
+        lost_samples: int, evict_bytes: int,
     ) -> Batch:  # fmt: skip
         self._reserve(len(drafts) + 1)
         batch = Batch(dict(self._last_seq))
@@ -112,13 +116,14 @@ class Spool:
                 self._evict(batch, evict_bytes, Retention.PRIORITY - 1, DropReason.DISK_FULL)
             for draft in sorted(drafts, key=lambda draft: -draft.retention):
                 self._accept_one(batch, draft, lane, now_ms)
-            lost = [(self.epoch.boot_epoch, Gap(0, 0, DropReason.DISK_FULL, *entry)) for entry in not_accepted]
-            if batch.dropped or lost:
-                spool_drops.record(self._db, [*spool_drops.runs(batch.dropped), *lost])
+            if batch.dropped:
+                spool_drops.record(self._db, spool_drops.runs(batch.dropped))
             if cursor is not None and cursor != self.cursor:
-                self._db.execute("INSERT OR REPLACE INTO state VALUES ('cursor', ?)", (cursor,))
+                self._db.execute(_SET_STATE, ("cursor", cursor))
+            if lost_samples:
+                self._db.execute(_SET_STATE, ("not_accepted_samples", str(self.not_accepted_samples + lost_samples)))
         self._committed(batch, cursor)
-        self.unreported_drops |= bool(lost)
+        self.not_accepted_samples += lost_samples
         return batch
 
     def report_drops(self, lane: Lane, now_ms: int, mono_ms: int) -> list[Stored]:
@@ -219,7 +224,7 @@ class Spool:
                     ) from error
 
     def _accept_one(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int) -> None:
-        expected_bytes = draft.memory_bytes // 3 + ROW_BYTES
+        expected_bytes = draft.frame_bytes + ROW_BYTES
         excess = self.index.total.size_bytes + batch.added_bytes + expected_bytes - self._settings.max_bytes
         if excess > 0:
             spare = self._settings.max_bytes // SPARE_FRACTION

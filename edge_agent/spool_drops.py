@@ -1,7 +1,7 @@
 """Drops of accepted packets: written in the transaction that drops, told upstream as gaps, bounded in number.
 
-A row is a ``contracts.packet.Gap`` with its boot epoch. ``first_seq = last_seq = 0`` tells of samples that were
-never accepted (the disk was full longer than memory could hold them), so they have no numbers.
+A row is a ``contracts.packet.Gap`` with its boot epoch. What was never accepted has no numbers and is no gap; the
+heartbeat counts it.
 """
 
 from __future__ import annotations

@@ -48,14 +48,6 @@ class Counters:
     strange_acks: int = 0
 
 
-class NotAccepted(NamedTuple):
-    """Samples of a class that no disk and no memory could hold."""
-
-    retention: int
-    packets: int
-    samples: int
-
-
 class Batch:
     """What one transaction is about to change; memory follows it only after the commit."""
 

@@ -140,7 +140,7 @@ def _begin(db: Database, identity: IdentityFile, aside: Path | None, now_ms: int
         raise SpoolFullError(f"cannot write {identity.path.name}: {error}; free disk space") from error
     with db.transaction():
         if aside is not None:
-            _take_over(db, before, aside, now_ms)
+            take_over(db, before, aside, now_ms)
         _prune_epochs(db)
         db.execute("INSERT INTO epochs VALUES (?,?,0)", (epoch.boot_epoch, epoch.nonce))
     kept = {int(row[0]) for row in db.execute("SELECT boot_epoch FROM epochs")}
@@ -157,8 +157,8 @@ def _prune_epochs(db: Database) -> None:
             db.execute("DELETE FROM epochs WHERE boot_epoch = ?", (epoch,))
 
 
-def _take_over(db: Database, epochs: dict[int, Epoch], aside: Path, now_ms: int) -> None:
-    """Salvage frames, then put every number that the lost file may have used in doubt."""
+def take_over(db: Database, epochs: dict[int, Epoch], aside: Path, now_ms: int) -> int:
+    """Salvage frames (their number is returned), then put every number that the lost file may have used in doubt."""
     nonces: dict[int, int] = {}
     saved = 0
     for header, stored in salvage(aside):
@@ -176,6 +176,7 @@ def _take_over(db: Database, epochs: dict[int, Epoch], aside: Path, now_ms: int)
         db.execute("INSERT OR REPLACE INTO epochs VALUES (?,?,?)", (number, nonce, last))
         spool_drops.record(db, [(number, Gap(1, last, DropReason.CORRUPT_SPOOL, Retention.STANDARD, 0, 0))])
     log.error("event=spool_salvaged file=%s packets=%d epochs_in_doubt=%d", aside.name, saved, len(from_file))
+    return saved
 
 
 def salvage(path: Path) -> Iterator[tuple[Header, Stored]]:

@@ -28,4 +28,5 @@ def agent_status(device: str, now_ms: int, spool: Spool, refused_publishes: int,
         refused_publishes=refused_publishes,
         written_bytes=spool.written_bytes,
         agent_version=AGENT_VERSION,
+        not_accepted_samples=spool.not_accepted_samples + waiting.lost_samples,
     )

@@ -1,7 +1,7 @@
 """Drafts that wait for their commit, in bounded memory: what a full disk cannot take for a while. Pure.
 
 When memory is full too, the oldest of the lowest class goes. It was never accepted, so it takes no number; it is
-counted by class, told upstream as a gap without numbers, and shown in the heartbeat.
+counted, the count is kept with the next commit and told in every heartbeat.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Iterable
 
 from contracts.signals import Retention
 from edge_agent.packing import Draft
-from edge_agent.spool_model import NotAccepted
 
 
 class Waiting:
@@ -21,9 +20,8 @@ class Waiting:
         self._bytes = 0
         self._oldest_mono_ms = 0
         self.drafts: list[Draft] = []
-        self.lost: dict[int, tuple[int, int]] = {}
-        """Class to (packets, samples) given up and not yet told."""
-        self.not_accepted_samples = 0
+        self.lost_samples = 0
+        """Given up and not yet written down."""
 
     def __bool__(self) -> bool:
         return bool(self.drafts)
@@ -42,14 +40,12 @@ class Waiting:
 
     def lose(self, drafts: Iterable[Draft]) -> None:
         """Count drafts as given up."""
-        for draft in drafts:
-            packets, samples = self.lost.get(draft.retention, (0, 0))
-            self.lost[draft.retention] = packets + 1, samples + draft.samples
-            self.not_accepted_samples += draft.samples
+        self.lost_samples += sum(draft.samples for draft in drafts)
 
-    def lost_by_class(self) -> list[NotAccepted]:
-        """What to write down with the next commit."""
-        return [NotAccepted(retention, *counts) for retention, counts in self.lost.items()]
+    @property
+    def half_full(self) -> bool:
+        """Whether older packets should rather fall than memory run out."""
+        return self._bytes > self._limit_bytes // 2
 
     def due(self, mono_ms: int, packets: int, wait_ms: int) -> bool:
         """Whether to commit now."""
@@ -60,4 +56,4 @@ class Waiting:
 
     def clear(self) -> None:
         """The drafts were accepted, and what was lost is written down."""
-        self.drafts, self._bytes, self.lost = [], 0, {}
+        self.drafts, self._bytes, self.lost_samples = [], 0, 0
