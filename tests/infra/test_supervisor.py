@@ -108,7 +108,8 @@ def test_a_service_that_ends_at_the_first_start_stops_everything(
     tmp_path: Path, family: Callable[[], list[psutil.Process]]
 ) -> None:
     broken = service(tmp_path, "broken", code="raise SystemExit('no such setting: colour')")
-    supervisor = Supervisor(tmp_path, [service(tmp_path, "db"), broken, service(tmp_path, "api", ("broken",))], {})
+    services = [service(tmp_path, "api", ("broken",)), service(tmp_path, "db"), broken]
+    supervisor = Supervisor(tmp_path, services, {})
     with pytest.raises(ServiceFailed, match=r"broken ended with code 1 while starting: no such setting: colour"):
         supervisor.start()
 
