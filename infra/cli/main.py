@@ -32,6 +32,7 @@ MENU = (
     ("migrate", "infra.cli.migrate"),
     ("store", "infra.cli.store"),
     ("device", "infra.cli.device"),
+    ("key", "infra.cli.key"),
     ("config", "infra.cli.config"),
 )
 """Name and module; a module is imported when its command is asked for and offers ``app``."""
