@@ -75,9 +75,16 @@ class Postgres:
             return
         if self.data.exists() and any(self.data.iterdir()):
             raise SetupError(f"{self.data} holds an unfinished or foreign database; move it away and start again")
+        self.make_passwords()
+        self._make_cluster(self.passwords()[SUPERUSER])
+
+    def make_passwords(self) -> None:
+        """Once; before any service is told its connection string, since services are prepared side by side."""
+        if self.passwords_file.exists():
+            return
+        self.home.mkdir(parents=True, exist_ok=True)
         passwords = {role: secrets.token_urlsafe(24) for role in (SUPERUSER, *ROLES)}
         write_private(self.passwords_file, json.dumps(passwords).encode())
-        self._make_cluster(passwords[SUPERUSER])
 
     def command(self) -> Command:
         socket_folder = self.home / "socket"

@@ -62,6 +62,8 @@ def build_stack(settings: InfraSettings, ports: dict[str, int]) -> Stack:
 def build_supervisor(settings: InfraSettings, ports: dict[str, int]) -> Supervisor:
     """The whole menu: servers, then our services."""
     stack = build_stack(settings, ports)
+    if stack.own_dsn is None:
+        stack.postgres.make_passwords()
     services = [*_postgres(stack), _kafka(stack), _mosquitto(stack)]
     if settings.services:
         services += room_services(stack)
