@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -74,7 +74,6 @@ class Supervisor:
         self._stopping = threading.Event()
         self._started_ms = 0
         self._lock = threading.Lock()
-        self._failure: BaseException | None = None
 
     def start(self) -> None:
         """Return when every service is ready; on a failure stop what runs and raise its error."""
@@ -83,9 +82,9 @@ class Supervisor:
         begun = time.monotonic()
         try:
             with ThreadPoolExecutor(max_workers=len(self._running)) as pool:
-                wait([pool.submit(self._bring_up, one, begun) for one in self._running.values()])
-            if self._failure is not None:
-                raise self._failure
+                started = [pool.submit(self._bring_up, one, begun) for one in self._running.values()]
+                for result in as_completed(started):  # the first failure is the reason of the others
+                    result.result()
         except BaseException:
             self.stop()
             raise
@@ -140,10 +139,9 @@ class Supervisor:
     def _bring_up(self, one: _Running, begun: float) -> None:
         try:
             self._prepare_and_start(one, begun)
-        except BaseException as error:
-            with self._lock:
-                self._failure = self._failure or error  # the first one is the reason of the others
+        except BaseException:
             self._stopping.set()
+            raise
 
     def _prepare_and_start(self, one: _Running, begun: float) -> None:
         marks = [time.monotonic()]
