@@ -127,7 +127,6 @@ def api_environment(stack: Stack) -> dict[str, str]:
         RELAY_DSN=stack.dsn(ROLE_SINK),
         KAFKA_BOOTSTRAP=stack.bootstrap,
         TOPIC_PREFIX=stack.settings.topic_prefix,
-        PAGES=Path(__file__).parents[1] / "dashboards" / "console",
     )
 
 
