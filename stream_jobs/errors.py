@@ -14,4 +14,4 @@ class PlanBroken(Fatal):
 
 
 class StoreBusy(TryLater):
-    """A transaction lost its turn (deadlock, restart of the database) more often than we repeat it; nothing was lost."""
+    """The store refused a transaction (deadlock, restart) for longer than we repeat it; nothing was lost."""

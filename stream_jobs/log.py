@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from confluent_kafka import KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from contracts.errors import TryLater
 from stream_jobs.errors import LogLost
@@ -34,6 +34,8 @@ class LogState:
     extents: Mapping[str, Mapping[int, Extent]]
 
 
+_ENDS = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
 Ledger = Mapping[tuple[UUID, int], int]
 """(topic id, partition) to the next offset that the store wants."""
 
@@ -51,7 +53,7 @@ class LogReader:
             found = self._admin.describe_topics(TopicCollection(list(self._topics)), request_timeout=ASK_TIMEOUT_S)
             described = {name: answer.result(ASK_TIMEOUT_S) for name, answer in found.items()}
             partitions = [TopicPartition(name, one.id) for name, topic in described.items() for one in topic.partitions]
-            begin, end = (self._offsets(partitions, spec) for spec in (OffsetSpec.earliest(), OffsetSpec.latest()))
+            begin, end = (self._offsets(partitions, spec) for spec in _ENDS)
         except (KafkaException, TimeoutError) as error:
             raise TryLater(f"Kafka did not say what its topics hold ({error}); nothing was lost") from error
         extents: dict[str, dict[int, Extent]] = {name: {} for name in self._topics}
@@ -93,9 +95,9 @@ def _start(topic: str, partition: int, extent: Extent, wanted: int | None) -> in
         return EARLIEST
     if extent.begin > wanted:
         raise LogLost(
-            f"{topic} partition {partition}: the store wants offset {wanted}, the log begins at {extent.begin}; records "
-            f"{wanted} to {extent.begin - 1} are gone from Kafka: restore them from the archive with `fleetstream "
-            "rebuild`, or accept the loss by moving next_offset in ingest_offsets"
+            f"{topic} partition {partition}: the store wants offset {wanted}, the log begins at {extent.begin}; "
+            f"records {wanted} to {extent.begin - 1} are gone from Kafka: restore them "
+            "from the archive with `fleetstream rebuild`, or accept the loss by moving next_offset in ingest_offsets"
         )
     if extent.end < wanted:
         raise LogLost(

@@ -29,7 +29,7 @@ class _RoomTable(TomlConfigSettingsSource):
         named = os.environ.get(CONFIG_VARIABLE)
         super().__init__(settings_class, Path(named) if named else None)
 
-    def _read_file(self, file_path: Path) -> dict[str, Any]:
+    def _read_file(self, file_path: Any) -> dict[str, Any]:
         table = super()._read_file(file_path).get(ROOM, {})
         return table if isinstance(table, dict) else {ROOM: table}
 
@@ -41,26 +41,28 @@ class StreamSettings(BaseSettings):
         env_prefix="FLEETSTREAM__STREAM_JOBS__", env_nested_delimiter="__", frozen=True, extra="forbid"
     )
 
-    kafka_bootstrap: str = Field("127.0.0.1:19092", description="Kafka's address, host:port")
-    topic_prefix: str = Field("fleet", description="prefix of every Kafka topic")
+    kafka_bootstrap: str = Field(default="127.0.0.1:19092", description="Kafka's address, host:port")
+    topic_prefix: str = Field(default="fleet", description="prefix of every Kafka topic")
     dsn: SecretStr = Field(description="PostgreSQL connection string of the role fleetstream_sink, with search_path")
-    jars: Annotated[tuple[Path, ...], NoDecode] = Field((), description="connector jars, separated by commas")
-    java_home: Path | None = Field(None, description="Java 17 or 21; default: JAVA_HOME of the environment")
-    cores: int = Field(2, ge=1, description="Spark's local threads and shuffle partitions")
-    driver_memory_mb: int = Field(1024, ge=512, description="heap of Spark's JVM")
-    checkpoint_folder: Path = Field(Path(".fleetstream/checkpoints"), description="scratch; a fresh one at each start")
-    archive_folder: Path = Field(Path(".fleetstream/archive"), description="where Parquet files go")
-    archive_file_bytes: int = Field(64 * 1024 * 1024, ge=1, description="raw bytes after which a file is closed")
-    archive_roll_s: float = Field(60.0, gt=0, description="age at which an open file is closed")
-    max_offsets_per_trigger: int = Field(20_000, ge=1, description="records of one micro-batch, all partitions")
-    trigger_interval_ms: int = Field(100, ge=0, description="shortest time between two starts of a micro-batch")
-    chunk_bytes: int = Field(64 * 1024 * 1024, ge=1, description="Arrow bytes of one transaction")
-    sink: str = Field("tasks", description="way into the store: tasks or driver")
-    close_interval_ms: int = Field(500, ge=10, description="how often closed windows are looked for")
-    close_rows: int = Field(5_000, ge=1, description="windows closed in one transaction")
-    stop_timeout_s: float = Field(20.0, gt=0, description="how long a stop waits for the running batch")
-    metrics_host: str = Field("127.0.0.1", description="address of /metrics, /livez and /readyz")
-    metrics_port: int = Field(19102, ge=0, le=65535, description="their port; 0 takes a free one")
+    jars: Annotated[tuple[Path, ...], NoDecode] = Field(default=(), description="connector jars, separated by commas")
+    java_home: Path | None = Field(default=None, description="Java 17 or 21; default: JAVA_HOME of the environment")
+    cores: int = Field(default=2, ge=1, description="Spark's local threads and shuffle partitions")
+    driver_memory_mb: int = Field(default=1024, ge=512, description="heap of Spark's JVM")
+    checkpoint_folder: Path = Field(
+        default=Path(".fleetstream/checkpoints"), description="scratch, fresh at each start"
+    )
+    archive_folder: Path = Field(default=Path(".fleetstream/archive"), description="where Parquet files go")
+    archive_file_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="raw bytes that close a file")
+    archive_roll_s: float = Field(default=300.0, gt=0, description="age at which an open file is closed")
+    max_offsets_per_trigger: int = Field(default=20_000, ge=1, description="records of one micro-batch, all partitions")
+    trigger_interval_ms: int = Field(default=100, ge=0, description="shortest time between two starts of a micro-batch")
+    chunk_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="Arrow bytes of one transaction")
+    sink: str = Field(default="tasks", description="way into the store: tasks or driver")
+    close_interval_ms: int = Field(default=500, ge=10, description="how often closed windows are looked for")
+    close_rows: int = Field(default=5_000, ge=1, description="windows closed in one transaction")
+    stop_timeout_s: float = Field(default=20.0, gt=0, description="how long a stop waits for the running batch")
+    metrics_host: str = Field(default="127.0.0.1", description="address of /metrics, /livez and /readyz")
+    metrics_port: int = Field(default=19102, ge=0, le=65535, description="their port; 0 takes a free one")
 
     @field_validator("jars", mode="before")
     @classmethod

@@ -144,8 +144,10 @@ def copy_rows(rows: PacketRows) -> Iterator[bytes]:
 def fixed_columns(received_ms: Ints, first_ms: Ints, last_ms: Ints) -> dict[str, NDArray[Any]]:
     """The three times of a packet row as PostgreSQL counts them."""
     return {
-        "received_at": _microseconds(received_ms), "first_at": _microseconds(first_ms), "last_at": _microseconds(last_ms)
-    }  # fmt: skip
+        "received_at": _microseconds(received_ms),
+        "first_at": _microseconds(first_ms),
+        "last_at": _microseconds(last_ms),
+    }
 
 
 def _piece(rows: PacketRows, index: Ints, starts: Ints, judged: bool) -> bytes:

@@ -120,6 +120,7 @@ WHERE (excluded.at_ms, excluded.next_seq) > (a.at_ms, a.next_seq)"""
 
 ADVANCE: Final = """
 UPDATE ingest_offsets o SET next_offset = greatest(o.next_offset, u.n),
-    max_received_ms = greatest(o.max_received_ms, u.r), packets = o.packets + u.k, samples = o.samples + u.m, updated_at = now()
+    max_received_ms = greatest(o.max_received_ms, u.r), packets = o.packets + u.k,
+    samples = o.samples + u.m, updated_at = now()
 FROM unnest(%s, %s, %s, %s, %s, %s) AS u (i, p, n, r, k, m)
 WHERE o.topic_id = u.i::uuid AND o.kafka_partition = u.p"""

@@ -23,9 +23,8 @@ from stream_jobs.sinks.transaction import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RECEIPT_SCHEMA = pa.schema(
-    {"topic": pa.string(), "partition": pa.int32(), **dict.fromkeys(RECEIPT_COLUMNS[2:], pa.int64())}
-)
+_TYPES: dict[str, pa.DataType] = dict.fromkeys(RECEIPT_COLUMNS, pa.int64())
+RECEIPT_SCHEMA = pa.schema({**_TYPES, "topic": pa.string(), "partition": pa.int32()})
 
 
 class TaskSink:

@@ -133,12 +133,16 @@ def table(records: Sequence[Record]) -> pa.Table:
     )
 
 
-def in_log_order(frames: Sequence[tuple[bytes, bytes]], topic: str = LIVE, first: int = 0) -> list[Record]:
-    """(value, stamp) pairs as records with consecutive offsets."""
+Frame = tuple[bytes | None, bytes | None]
+"""A record's value and its stamp."""
+
+
+def in_log_order(frames: Sequence[Frame], topic: str = LIVE, first: int = 0) -> list[Record]:
+    """Records with consecutive offsets."""
     return [Record(value, stamp, first + n, topic) for n, (value, stamp) in enumerate(frames)]
 
 
-def arrow_type(schema: Any) -> pa.DataType:
+def arrow_type(schema: Any) -> Any:
     """What Spark makes of an Avro schema."""
     if isinstance(schema, dict):
         if schema["type"] == "record":
@@ -154,7 +158,7 @@ def _schema() -> Any:
     return fastavro.parse_schema(json.loads(schema_text()))
 
 
-def _decoded(frame: bytes | None, packet_type: pa.StructType) -> dict[str, Any] | None:
+def _decoded(frame: bytes | None, packet_type: Any) -> dict[str, Any] | None:
     """The body as PERMISSIVE ``from_avro`` gives it: a row of NULLs where it does not decode."""
     blank = {field.name: None for field in packet_type}
     try:

@@ -106,7 +106,7 @@ def test_every_kind_of_poison_is_set_aside_and_the_rest_flows(store: Store) -> N
         (car.packet(10, gaps=[Gap(5, 4, 1, 1, 1, 1)]), car.stamp(T0), "bad_body"),
         (car.packet(0, speed(1)), car.stamp(T0), "bad_header"),
     ]
-    receipts = store.put(in_log_order([(value, stamp) for value, stamp, _ in poison] + [(good, car.stamp(T0))]))  # type: ignore[list-item,misc]
+    receipts = store.put(in_log_order([(value, stamp) for value, stamp, _ in poison] + [(good, car.stamp(T0))]))
     found = store.rows("SELECT kafka_offset, reason, bytes FROM quarantine ORDER BY kafka_offset")
     assert found == [(n, reason, value or b"") for n, (value, _, reason) in enumerate(poison)]
     assert (receipts[0].quarantined, receipts[0].packets, receipts[0].next_offset) == (15, 1, 16)

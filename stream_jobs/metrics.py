@@ -1,0 +1,131 @@
+"""What the jobs count, and the small HTTP server that tells: /metrics, /livez, /readyz on one loopback port."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from stream_jobs.sinks.base import Receipt
+
+BATCH_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
+LATENESS_BUCKETS_S = (0.5, 1, 2, 5, 10, 30, 60, 600, 3600, 86_400, 1_209_600)
+
+
+class IngestMetrics:
+    """Metrics of the ingest query and of the closer."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        topic = ("topic",)
+        prefix = "fleetstream_ingest_"
+        self._records = Counter(f"{prefix}records", "records read from Kafka", topic, registry=registry)
+        self._replayed = Counter(f"{prefix}replayed_records", "records below next_offset", topic, registry=registry)
+        self._packets = Counter(f"{prefix}packets", "packets stored", topic, registry=registry)
+        self._samples = Counter(f"{prefix}samples", "samples stored", topic, registry=registry)
+        self._duplicates = Counter(f"{prefix}duplicates", "copies suppressed", topic, registry=registry)
+        self._quarantined = Counter(f"{prefix}quarantined", "records set aside", topic, registry=registry)
+        self._windows = Counter(f"{prefix}window_upserts", "partial windows merged", registry=registry)
+        self._late = Counter(f"{prefix}late_window_upserts", "of these by late packets", registry=registry)
+        self._retries = Counter(f"{prefix}transaction_retries", "transactions repeated", registry=registry)
+        self._transaction = Histogram(
+            f"{prefix}transaction_seconds", "one transaction", buckets=BATCH_BUCKETS_S, registry=registry
+        )
+        self._lateness = Histogram(
+            f"{prefix}lateness_seconds", "receive time minus event time, the oldest packet of each transaction",
+            buckets=LATENESS_BUCKETS_S, registry=registry,
+        )  # fmt: skip
+        self._batch = Gauge(f"{prefix}batch_seconds", "the last micro-batch, trigger to commit", registry=registry)
+        self._lag = Gauge(f"{prefix}lag_records", "records not yet stored", topic, registry=registry)
+        self._closed = Counter(f"{prefix}windows_closed", "windows closed and published", registry=registry)
+
+    def receipts(self, receipts: Iterable[Receipt]) -> None:
+        """Count what a batch committed."""
+        for one in receipts:
+            for counter, count in (
+                (self._records, one.records), (self._replayed, one.replayed), (self._packets, one.packets),
+                (self._samples, one.samples), (self._duplicates, one.duplicates),
+                (self._quarantined, one.quarantined),
+            ):  # fmt: skip
+                counter.labels(one.topic).inc(count)
+            self._windows.inc(one.windows)
+            self._late.inc(one.late_windows)
+            self._retries.inc(one.retries)
+            self._transaction.observe(one.transaction_ms / 1000)
+            if one.packets:
+                self._lateness.observe(one.lateness_ms / 1000)
+
+    def batch(self, seconds: float) -> None:
+        self._batch.set(seconds)
+
+    def lag(self, topic: str, records: int) -> None:
+        self._lag.labels(topic).set(records)
+
+    def closed(self, windows: int) -> None:
+        self._closed.inc(windows)
+
+
+class ArchiveMetrics:
+    """Metrics of the archive consumer."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix = "fleetstream_archive_"
+        self._files = Counter(f"{prefix}files", "Parquet files written", registry=registry)
+        self._records = Counter(f"{prefix}records", "records archived", registry=registry)
+        self._bytes = Counter(f"{prefix}bytes", "bytes of Parquet written", registry=registry)
+        self._held = Gauge(f"{prefix}held_records", "records in memory, not yet in a file", registry=registry)
+
+    def wrote(self, files: int, records: int, size_bytes: int) -> None:
+        self._files.inc(files)
+        self._records.inc(records)
+        self._bytes.inc(size_bytes)
+
+    def held(self, records: int) -> None:
+        self._held.set(records)
+
+
+class HealthServer:
+    """Answers in threads of its own; ``alive`` and ``ready`` are asked at each request."""
+
+    def __init__(
+        self, host: str, port: int, registry: CollectorRegistry, alive: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            """Three paths, no logs."""
+
+            def do_GET(self) -> None:
+                probes = {"/livez": alive, "/readyz": ready}
+                if self.path == "/metrics":
+                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                elif self.path in probes:
+                    good = probes[self.path]()
+                    self._answer(200 if good else 503, b"ok\n" if good else b"not now\n", "text/plain")
+                else:
+                    self._answer(404, b"no such path\n", "text/plain")
+
+            def _answer(self, code: int, body: bytes, kind: str) -> None:
+                self.send_response(code)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                """Probes are not news."""
+
+        self._server = ThreadingHTTPServer((host, port), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,120 @@
+"""Where concrete classes meet: settings in, running services out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer
+from prometheus_client import CollectorRegistry
+
+from contracts.errors import Fatal
+from contracts.topics import Topics
+from stream_jobs.jobs.archive import Archiver, consumer_options
+from stream_jobs.jobs.closer import Closer
+from stream_jobs.log import LogReader, LogState, starting_offsets
+from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics
+from stream_jobs.parquet import Place
+from stream_jobs.records import Kind
+from stream_jobs.scratch import fresh_folder
+from stream_jobs.service import IngestService
+from stream_jobs.session import build_session
+from stream_jobs.settings import StreamSettings
+from stream_jobs.sinks import SINKS
+from stream_jobs.sinks.base import Sink, Target, Topic
+from stream_jobs.sinks.ledger import StoreLedger
+from stream_jobs.sinks.manifest import Manifest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def topic_kinds(prefix: str) -> dict[str, Kind]:
+    """What the ingest query reads."""
+    topics = Topics(prefix)
+    return {
+        topics.live.name: Kind.PACKETS,
+        topics.backlog.name: Kind.PACKETS,
+        topics.status.name: Kind.STATUS,
+        topics.dead_letters.name: Kind.DEAD_LETTERS,
+    }
+
+
+def make_topics(prefix: str, log: LogState) -> dict[str, Topic]:
+    return {name: Topic(log.ids[name], kind) for name, kind in topic_kinds(prefix).items()}
+
+
+def make_sink(settings: StreamSettings, topics: dict[str, Topic]) -> Sink:
+    """Raises Fatal for a name that is not on the menu."""
+    if settings.sink not in SINKS:
+        raise Fatal(f"there is no sink named {settings.sink!r}; choose one of {', '.join(SINKS)}")
+    return SINKS[settings.sink](Target(settings.dsn.get_secret_value(), topics, settings.chunk_bytes))
+
+
+def clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def run_ingest(settings: StreamSettings, stop: threading.Event) -> None:
+    """Run the ingest query and the closer until ``stop``. Raises Fatal or TryLater."""
+    with fresh_folder(settings.checkpoint_folder) as scratch:
+        service = make_ingest(settings, scratch)
+        service.run(stop)
+
+
+def make_ingest(settings: StreamSettings, scratch: Path) -> IngestService:
+    """Wire the ingest process. Nothing is started but Spark's JVM, when the service runs."""
+    from stream_jobs.jobs import ingest  # Spark is slow to import; the archive does without
+
+    registry = CollectorRegistry()
+    metrics = IngestMetrics(registry)
+    reader = LogReader(settings.kafka_bootstrap, list(topic_kinds(settings.topic_prefix)))
+    store = StoreLedger(settings.dsn.get_secret_value())
+
+    def start_query() -> tuple[SparkSession, StreamingQuery]:
+        log = reader.state()
+        topics = make_topics(settings.topic_prefix, log)
+        ledger = {key: taken.next_offset for key, taken in store.progress().items()}
+        options = ingest.kafka_options(
+            settings.kafka_bootstrap, topics, starting_offsets(log, ledger), settings.max_offsets_per_trigger
+        )
+        trigger = {"processingTime": f"{settings.trigger_interval_ms} milliseconds"}
+        session = build_session(settings, scratch)
+        sink = make_sink(settings, topics)
+        query = ingest.start(session, sink, topics, options, scratch / "checkpoint", trigger, metrics.receipts)
+        return session, query
+
+    closer = Closer(
+        reader, store, Topics(settings.topic_prefix).live.name, settings.close_rows, settings.close_interval_ms / 1000,
+        clock_ms, metrics,
+    )  # fmt: skip
+
+    def make_health(ready: Callable[[], bool]) -> HealthServer:
+        return HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, ready)
+
+    return IngestService(start_query, closer, metrics, make_health, settings.stop_timeout_s)
+
+
+def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
+    """Archive raw topics until ``stop``. Raises Fatal or TryLater."""
+    topics = Topics(settings.topic_prefix)
+    raw = [topics.live.name, topics.backlog.name, topics.priority.name]
+    state = LogReader(settings.kafka_bootstrap, raw).state()
+    places = [Place(name, state.ids[name], partition) for name in raw for partition in state.extents[name]]
+    registry = CollectorRegistry()
+    archiver = Archiver(
+        Consumer(consumer_options(settings.kafka_bootstrap)), Manifest(settings.dsn.get_secret_value()),
+        settings.archive_folder.absolute(), settings.archive_file_bytes, settings.archive_roll_s, time.monotonic,
+        ArchiveMetrics(registry),
+    )  # fmt: skip
+    archiver.assign(places)
+    health = HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, lambda: True)
+    health.start()
+    try:
+        archiver.run(stop)
+    finally:
+        health.stop()
