@@ -133,7 +133,7 @@ class Spool:
         with self._db.transaction():
             for epoch, gaps in spool_drops.take(self._db).items():
                 draft = Draft(Retention.PRIORITY, now_ms, mono_ms, True, 0, ())
-                self._insert(batch, draft, lane, 0, epoch, gaps)
+                self._insert(batch, draft, lane, 0, epoch, self._encode(batch, draft, lane, epoch, gaps))
         self._committed(batch, None)
         self.unreported_drops = False
         return batch.stored
@@ -224,27 +224,33 @@ class Spool:
                     ) from error
 
     def _accept_one(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int) -> None:
-        expected_bytes = draft.frame_bytes + ROW_BYTES
-        excess = self.index.total.size_bytes + batch.added_bytes + expected_bytes - self._settings.max_bytes
-        if excess > 0:
-            spare = self._settings.max_bytes // SPARE_FRACTION
-            self._evict(batch, excess + spare, min(draft.retention, Retention.PRIORITY - 1), DropReason.SPOOL_BYTES)
-            excess = self.index.total.size_bytes + batch.added_bytes + expected_bytes - self._settings.max_bytes
-        if excess > 0 and draft.retention < Retention.PRIORITY:
+        own_lane = Lane.PRIORITY if draft.retention == Retention.PRIORITY else lane
+        frame = self._encode(batch, draft, own_lane, self.epoch.boot_epoch, ())
+        if not self._make_room(batch, len(frame) + ROW_BYTES, draft.retention):
             batch.refused.append(draft)
             return
-        own_lane = Lane.PRIORITY if draft.retention == Retention.PRIORITY else lane
-        self._insert(batch, draft, own_lane, now_ms, self.epoch.boot_epoch)
+        self._insert(batch, draft, own_lane, now_ms, self.epoch.boot_epoch, frame)
 
-    def _insert(
-        self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, gaps: tuple[Gap, ...] = ()
-    ) -> None:
-        seq = batch.last_seq[epoch] + 1
+    def _make_room(self, batch: Batch, size_bytes: int, retention: Retention) -> bool:
+        """Drop older packets of the same or a lower class if need be; True when the new one may come in."""
+        limit = self._settings.max_bytes - size_bytes
+        excess = self.index.total.size_bytes + batch.added_bytes - limit
+        if excess > 0:
+            spare = self._settings.max_bytes // SPARE_FRACTION
+            self._evict(batch, excess + spare, min(retention, Retention.PRIORITY - 1), DropReason.SPOOL_BYTES)
+        fits = self.index.total.size_bytes + batch.added_bytes <= limit
+        return fits or retention == Retention.PRIORITY
+
+    def _encode(self, batch: Batch, draft: Draft, lane: Lane, epoch: int, gaps: tuple[Gap, ...]) -> bytes:
+        """The frame under the next number of ``epoch``; the number is taken when it is inserted."""
         header = Header(
-            self._tenant, self._device, epoch, self._nonces[epoch], seq, int(lane), draft.base_ms, draft.mono_ms,
-            draft.clock_trusted, draft.samples,
+            self._tenant, self._device, epoch, self._nonces[epoch], batch.last_seq[epoch] + 1, int(lane),
+            draft.base_ms, draft.mono_ms, draft.clock_trusted, draft.samples,
         )  # fmt: skip
-        frame = encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
+        return encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
+
+    def _insert(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, frame: bytes) -> None:
+        seq = batch.last_seq[epoch] + 1
         stored = Stored(packet_id(epoch, seq), int(lane), int(draft.retention), draft.samples, frame)
         self._db.execute(
             "INSERT INTO packets (id, lane, retention, samples, accepted_ms, frame) VALUES (?,?,?,?,?,?)",

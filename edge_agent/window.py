@@ -88,7 +88,7 @@ class SendWindow:
         waiting = [(entry.due_ms, key) for key, entry in self._outstanding.items() if not entry.in_flight]
         ready = sorted(key for due_ms, key in waiting if due_ms <= now_ms)[:free]
         later = [due_ms for due_ms, _ in waiting if due_ms > now_ms]
-        self._next_due_ms = now_ms if len(ready) == free else min(later, default=now_ms + self._settings.resend_ms)
+        self._next_due_ms = now_ms if ready else min(later, default=now_ms + self._settings.resend_ms)
         return ready
 
     def asks(self, lane: Lane, now_ms: int) -> bool:

@@ -88,9 +88,7 @@ class Cloud:
         return [decode_header(payload) for _, payload, _ in self.published]
 
 
-def draft(
-    retention: Retention = Retention.STANDARD, samples: int = 10, base_ms: int = NOW_MS, bulk: int = 0
-) -> Draft:
+def draft(retention: Retention = Retention.STANDARD, samples: int = 10, base_ms: int = NOW_MS, bulk: int = 0) -> Draft:
     """A small sound body; ``bulk`` large values make the frame about that many bytes longer."""
     values = tuple(range(samples)) if not bulk else tuple(2**50 + n for n in range(bulk // 8))
     count = len(values)

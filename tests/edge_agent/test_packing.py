@@ -82,10 +82,11 @@ def test_packets_keep_their_bounds(given: list[Reading], most: int, span_ms: int
 
 def test_the_largest_packet_fits_a_frame() -> None:
     numbers = sorted(number for number, signal in SIGNALS.items() if signal.retention == SIGNALS[1].retention)
-    worst = [
-        Reading(numbers[n % len(numbers)], 1_700_000_000_000 + n * 80, (-1) ** n * 2**51 * 10.0**SIGNALS[numbers[n % len(numbers)]].exponent, 255)
-        for n in range(MAX_SAMPLES_PER_PACKET)
-    ]  # fmt: skip
+    worst = []
+    for n in range(MAX_SAMPLES_PER_PACKET):
+        number = numbers[n % len(numbers)]
+        value = (-1) ** n * 2**51 * 10.0 ** SIGNALS[number].exponent
+        worst.append(Reading(number, 1_700_000_000_000 + n * 80, value, 255))
     [draft] = pack(worst, max_samples=MAX_SAMPLES_PER_PACKET, max_span_ms=10_000_000_000)
     assert draft.samples == MAX_SAMPLES_PER_PACKET
     header = Header("t" * 64, "d" * 64, 2**22, 2**62, 2**39, 2, draft.base_ms, 2**60, True, draft.samples)
