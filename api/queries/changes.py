@@ -1,0 +1,51 @@
+"""Which latest values changed since a position, for the live stream.
+
+A position is the oldest transaction still running when the store was last looked at. Every row written by that
+transaction or a later one is given again, so nothing that commits out of order can be missed, whatever the clocks say;
+what is given twice does no harm. Positions mean the same to every API process and survive their restarts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from psycopg.rows import DictRow
+
+from api.queries.pool import Connection
+
+POSITION = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint AS position"
+CHANGED = """
+SELECT a.name AS asset, s.path AS signal, nullif(v.val, 'NaN') AS value, s.unit, v.quality,
+       at_ms(v.measured_ms) AS measured_at, v.received_at, v.device_key, v.boot_epoch, v.seq, v.pos
+FROM (SELECT * FROM latest_values
+      WHERE age(xmin) <= age(%(since)s::text::xid8::xid) LIMIT %(limit)s) v
+JOIN signals s ON s.signal = v.signal
+JOIN bindings b ON b.device_key = v.device_key AND b.valid @> at_ms(v.measured_ms)
+JOIN assets a ON a.asset_id = b.asset_id
+"""
+WRAP = 2_000_000_000
+"""Row versions carry 32 bits of their transaction's number: older positions cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Rows changed and the position to ask from next; ``whole`` False: too many or too old, load afresh."""
+
+    position: int
+    rows: list[DictRow]
+    whole: bool = True
+
+
+async def current_position(connection: Connection) -> int:
+    row = await (await connection.execute(POSITION)).fetchone()
+    return int(row["position"]) if row else 0
+
+
+async def changes_since(connection: Connection, since: int, limit: int) -> Changes:
+    """What changed since ``since``; a position of another cluster, or one too old, gives ``whole`` False."""
+    position = await current_position(connection)  # before the rows: a later look may repeat, never skip
+    if not position - WRAP < since <= position:
+        return Changes(position, [], whole=False)
+    values = {"since": str(since), "limit": limit + 1}
+    rows = await (await connection.execute(CHANGED, values)).fetchall()
+    return Changes(position, rows[:limit], whole=len(rows) <= limit)

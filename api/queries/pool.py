@@ -1,0 +1,74 @@
+"""Connections of the role ``fleetstream_api`` and the one way to use them: a transaction bound to one tenant.
+
+Row-level security reads ``fleetstream.tenant_id``; it is set for the transaction only, so a connection that goes back
+to the pool belongs to nobody. Without a tenant every table answers with nothing (keys may be looked up).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg.rows import DictRow, dict_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from api.errors import QueryTooLong, StoreUnavailable
+from contracts.tables import TENANT_SETTING
+
+Connection = psycopg.AsyncConnection[DictRow]
+
+BIND = "SELECT set_config(%s, %s, true), set_config('statement_timeout', %s, true)"
+
+
+class Store:
+    """A bounded pool; opening it does not wait for the database, so that the API can say that it is away."""
+
+    def __init__(self, dsn: str, size: int, timeout_s: float, statement_timeout_ms: int) -> None:
+        self._statement_timeout_ms = statement_timeout_ms
+        self._pool: AsyncConnectionPool[Connection] = AsyncConnectionPool(
+            dsn,
+            min_size=1,
+            max_size=size,
+            timeout=timeout_s,
+            max_waiting=size * 8,
+            open=False,
+            configure=_configure,
+            connection_class=psycopg.AsyncConnection[DictRow],
+            kwargs={"row_factory": dict_row, "application_name": "fleetstream-api", "connect_timeout": 5},
+            check=AsyncConnectionPool.check_connection,
+            name="api",
+        )
+
+    async def open(self) -> None:
+        await self._pool.open(wait=False)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    @asynccontextmanager
+    async def transaction(self, tenant_id: int | None) -> AsyncIterator[Connection]:
+        """A read-only transaction that sees one tenant. Raises StoreUnavailable, QueryTooLong."""
+        tenant = "" if tenant_id is None else str(tenant_id)
+        try:
+            async with self._pool.connection() as connection, connection.transaction():
+                await connection.execute(BIND, (TENANT_SETTING, tenant, str(self._statement_timeout_ms)))
+                yield connection
+        except psycopg.errors.QueryCanceled as error:
+            raise QueryTooLong(
+                f"the question took longer than {self._statement_timeout_ms} ms; ask for less"
+            ) from error
+        except (PoolTimeout, psycopg.OperationalError) as error:
+            raise StoreUnavailable("the store does not answer just now; ask again") from error
+
+    async def check(self) -> None:
+        """Raises StoreUnavailable when a trivial question is not answered."""
+        async with self.transaction(None) as connection:
+            await connection.execute("SELECT 1")
+
+
+async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
+    await connection.set_autocommit(True)
+    await connection.execute("SET TIME ZONE 'UTC'")
+    await connection.execute("SET default_transaction_read_only = on")

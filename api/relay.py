@@ -1,0 +1,197 @@
+"""The outbox relay: rows committed with the results they tell of, written to their topics.
+
+A row is marked after Kafka has it, so a kill in between repeats it and never loses it; readers go by key. Order per key
+is kept: one relay works at a time, a batch is sent in order, and after a record that Kafka did not take nothing of its
+key counts as delivered. When it becomes the relay it writes the whole device registry once, so that a Kafka that lost
+its topics learns it again. Devices reach the gateway only through here: the beat on the registry topic says that the
+outbox was read, at what time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from api.errors import KafkaUnavailable, StoreUnavailable
+from api.kafka import Record
+from api.metrics import Metrics
+from api.queries.outbox import Backlog, OutboxRow
+from contracts.registry import BEAT_KEY, Registration, encode_beat, encode_registration
+from contracts.topics import KafkaTopic, Topics
+
+OUTBOX_TOPICS = ("registry", "windows", "commands", "events")
+"""Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
+
+UNBLOCK_S = 60.0
+"""How long a key rests whose record Kafka refused for good (too large)."""
+HOUSEKEEPING_S = 15.0
+MAX_BACKOFF_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class OutboxStore(Protocol):
+    """Where rows wait (``queries.outbox.Outbox``)."""
+
+    async def open(self) -> bool: ...
+    async def close(self) -> None: ...
+    async def waiting(self, topics: Sequence[str], blocked: Sequence[str], limit: int) -> list[OutboxRow]: ...
+    async def mark_published(self, outbox_ids: Sequence[int]) -> None: ...
+    async def prune(self, keep_h: float) -> int: ...
+    async def backlog(self, topics: Sequence[str]) -> Backlog: ...
+    async def registry(self) -> tuple[list[Registration], list[str]]: ...
+
+
+class Publisher(Protocol):
+    """Where they go (``kafka.KafkaPublisher``)."""
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def publish(self, records: Sequence[Record]) -> list[bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Both clocks of a loop: ``now_ms`` is told to others (Unix epoch), ``elapsed_s`` measures."""
+
+    now_ms: Callable[[], int]
+    elapsed_s: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class RelayPace:
+    """How often and how much."""
+
+    poll_s: float = 0.2
+    batch: int = 500
+    beat_s: float = 5.0
+    keep_h: float = 24.0
+
+
+def settle(rows: Sequence[OutboxRow], delivered: Sequence[bool]) -> tuple[list[int], set[str]]:
+    """(ids to mark, keys in trouble): of one key, only what precedes its first undelivered row counts."""
+    troubled: set[str] = set()
+    marked: list[int] = []
+    for row, there in zip(rows, delivered, strict=True):
+        key = f"{row.topic}:{row.kafka_key}"
+        if not there:
+            troubled.add(key)
+        elif key not in troubled:
+            marked.append(row.outbox_id)
+    return marked, troubled
+
+
+@dataclass
+class Relay:
+    """Runs until cancelled; every fault is retried, since every row is still in the outbox."""
+
+    store: OutboxStore
+    publisher: Publisher
+    topics: Topics
+    clock: Clock
+    metrics: Metrics
+    pace: RelayPace = RelayPace()
+    _blocked: dict[str, float] = field(default_factory=dict)
+    _next_beat_s: float = 0.0
+    _next_care_s: float = 0.0
+    last_beat_s: float | None = None
+    """``clock.elapsed_s`` of the last beat that Kafka has; None before the first."""
+    stands_by: bool = False
+    """Another relay of this stack is at work."""
+
+    def working(self, within_s: float) -> bool:
+        """Whether the outbox is being carried: by this relay not long ago, or by another one."""
+        beat_s = self.last_beat_s
+        return self.stands_by or (beat_s is not None and self.clock.elapsed_s() - beat_s <= within_s)
+
+    async def run(self) -> None:
+        """Relay for ever. Ends by cancellation only."""
+        backoff_s = self.pace.poll_s
+        try:
+            while True:
+                try:
+                    await self._serve_once()
+                    backoff_s = self.pace.poll_s
+                except (StoreUnavailable, KafkaUnavailable) as error:
+                    log.warning("event=relay_waits reason=%s retry_s=%.1f", error, backoff_s)
+                    self.metrics.relay_faults.inc()
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+        finally:
+            await self.publisher.close()
+            await self.store.close()
+
+    async def _serve_once(self) -> None:
+        """One stay as the relay: returns when another relay is at work, raises when something fails."""
+        self.stands_by = not await self.store.open()
+        if self.stands_by:
+            log.info("event=relay_stands_by reason=another_relay_works")
+            return
+        await self.publisher.open()
+        await self._tell_registry()
+        log.info("event=relay_works")
+        while True:
+            if not await self.pass_once():
+                await asyncio.sleep(self.pace.poll_s)
+
+    async def pass_once(self) -> bool:
+        """Publish what waits; True when more may wait."""
+        now_s = self.clock.elapsed_s()
+        self._blocked = {key: until for key, until in self._blocked.items() if until > now_s}
+        rows = await self.store.waiting(OUTBOX_TOPICS, tuple(self._blocked), self.pace.batch)
+        if rows:
+            await self._publish(rows)
+        if now_s >= self._next_beat_s:
+            await self._beat(now_s)
+        if now_s >= self._next_care_s:
+            self._next_care_s = now_s + HOUSEKEEPING_S
+            await self._care()
+        return len(rows) == self.pace.batch
+
+    async def _publish(self, rows: Sequence[OutboxRow]) -> None:
+        records = [Record(self._topic(row.topic).name, row.kafka_key.encode(), row.kafka_value) for row in rows]
+        marked, troubled = settle(rows, await self.publisher.publish(records))
+        if marked:
+            await self.store.mark_published(marked)
+            self.metrics.relay_published.inc(len(marked))
+        until_s = self.clock.elapsed_s() + UNBLOCK_S
+        for key in troubled:
+            log.error("event=relay_key_blocked topic=%s retry_s=%.0f", key.split(":", 1)[0], UNBLOCK_S)
+            self._blocked[key] = until_s
+
+    async def _beat(self, now_s: float) -> None:
+        beat = Record(self.topics.registry.name, BEAT_KEY.encode(), encode_beat(self.clock.now_ms()))
+        if all(await self.publisher.publish([beat])):
+            self._next_beat_s = now_s + self.pace.beat_s
+            self.last_beat_s = now_s
+
+    async def _care(self) -> None:
+        pruned = await self.store.prune(self.pace.keep_h)
+        backlog = await self.store.backlog(OUTBOX_TOPICS)
+        self.metrics.outbox_waiting.set(backlog.rows)
+        self.metrics.outbox_oldest.set(backlog.oldest_s)
+        if backlog.unknown_topic:
+            log.error(
+                "event=outbox_unknown_topic rows=%d fix=run_the_version_that_wrote_them kept=true",
+                backlog.unknown_topic,
+            )
+        if pruned:
+            log.info("event=outbox_pruned rows=%d", pruned)
+
+    async def _tell_registry(self) -> None:
+        """Every device once; the outbox rows that follow have the last word."""
+        registered, revoked = await self.store.registry()
+        topic = self.topics.registry.name
+        records = [Record(topic, one.device.encode(), encode_registration(one)) for one in registered]
+        records += [Record(topic, device.encode(), None) for device in revoked]
+        for start in range(0, len(records), self.pace.batch):
+            if not all(await self.publisher.publish(records[start : start + self.pace.batch])):
+                raise KafkaUnavailable("Kafka did not take the whole registry; it is sent again")
+        log.info("event=registry_told devices=%d revoked=%d", len(registered), len(revoked))
+
+    def _topic(self, name: str) -> KafkaTopic:
+        topic: KafkaTopic = getattr(self.topics, name)
+        return topic

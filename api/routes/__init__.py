@@ -1,0 +1,10 @@
+"""The menu of resources. A new one is a file with ``router`` and a line here; routes only ask, shape and answer."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from api.routes import assets, health, ledger, live, readings, windows
+
+API_ROUTERS: tuple[APIRouter, ...] = (assets.router, readings.router, windows.router, ledger.router, live.router)
+PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

@@ -1,0 +1,41 @@
+"""Parameters and lookups that several routes share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime
+
+from api.auth import EVERYONE, EVIDENCE, TELEMETRY
+from api.errors import NotFound
+from api.keys import Caller
+from api.queries.assets import find_asset
+from api.queries.pool import Connection
+from api.services import Allow
+
+TelemetryCaller = Annotated[Caller, Depends(Allow(TELEMETRY))]
+EvidenceCaller = Annotated[Caller, Depends(Allow(EVIDENCE))]
+AnyCaller = Annotated[Caller, Depends(Allow(EVERYONE))]
+
+AssetName = Annotated[str, Path(min_length=1, max_length=200, description="name of the asset", examples=["car-001"])]
+SignalPath = Annotated[str, Query(max_length=200, description="catalogue path", examples=["Vehicle.Speed"])]
+From = Annotated[
+    AwareDatetime | None,
+    Query(
+        alias="from", description="inclusive, RFC 3339; default one hour before 'to'", examples=["2026-11-21T11:00:00Z"]
+    ),
+]
+To = Annotated[
+    AwareDatetime | None,
+    Query(alias="to", description="exclusive, RFC 3339; default now", examples=["2026-11-21T12:00:00Z"]),
+]
+Cursor = Annotated[str | None, Query(max_length=1_000, description="'next' of the answer before")]
+
+
+async def require_asset(connection: Connection, name: str) -> dict[str, Any]:
+    """The tenant's asset. Raises NotFound, the same for none and for another tenant's."""
+    found = await find_asset(connection, name)
+    if found is None:
+        raise NotFound("no_such_asset", f"there is no asset named {name[:100]!r}")
+    return found

@@ -1,0 +1,59 @@
+"""Windows (fixed-width aggregates) of one asset and signal."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from api.errors import BadQuestion
+from api.queries.windows import list_windows
+from api.questions import EARLIEST, find_signal, from_ms, make_cursor, read_cursor, time_range, to_ms
+from api.routes.common import AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
+from api.services import Parts
+from api.shapes import Window, Windows
+from contracts.limits import WINDOW_WIDTHS_S
+
+router = APIRouter(tags=["windows"])
+CURSOR = "windows"
+LATEST_MS = 253_402_300_799_000
+"""End of the year 9999: later times cannot be told."""
+
+
+@router.get("/assets/{name}/windows", response_model_by_alias=True)
+async def windows(
+    parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath,
+    width_s: Annotated[int, Query(description=f"one of {', '.join(map(str, WINDOW_WIDTHS_S))}")] = WINDOW_WIDTHS_S[0],
+    start: From = None, end: To = None, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=20_000)] = 5_000,
+) -> Windows:  # fmt: skip
+    """Windows that start in [from, to), oldest first."""
+    found = find_signal(signal)
+    if width_s not in WINDOW_WIDTHS_S:
+        raise BadQuestion("bad_width", f"windows are {' or '.join(map(str, WINDOW_WIDTHS_S))} s wide", "width_s")
+    asked = time_range(start, end, parts.now(), parts.settings.windows_range_s)
+    after = _after(cursor) if cursor else (EARLIEST, -1)
+    async with parts.store.transaction(caller.tenant_id) as connection:
+        asset = await require_asset(connection, name)
+        rows = await list_windows(
+            connection, asset["asset_id"], found.number, width_s, asked.start, asked.end, after, limit + 1
+        )
+    page = rows[:limit]
+    more = make_cursor(CURSOR, [to_ms(page[-1]["starts_at"]), page[-1]["device_key"]]) if len(rows) > limit else None
+    return Windows(
+        asset=name, signal=signal, unit=found.unit, width_s=width_s, start=asked.start, end=asked.end,
+        items=[_window(row) for row in page], next=more,
+    )  # fmt: skip
+
+
+def _window(row: dict[str, Any]) -> Window:
+    return Window(**{name: row[name] for name in Window.model_fields})
+
+
+def _after(cursor: str) -> tuple[datetime, int]:
+    ms, device_key = (int(part) for part in read_cursor(CURSOR, cursor, [int, int]))
+    if not 0 <= ms <= LATEST_MS or not -1 <= device_key < 2**31:
+        raise BadQuestion(
+            "bad_cursor", "not a cursor of this resource; take it from the last answer's 'next'", "cursor"
+        )
+    return from_ms(ms), device_key

@@ -1,0 +1,152 @@
+"""The only place that knows the concrete parts: settings in, a running server or relay out.
+
+run_server(with_relay=True)      until SIGTERM or SIGINT
+run_relay()
+new_key()                        a key to be written to ``api_keys`` (``text`` is shown once)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from api.app import create_app
+from api.auth import Doorman
+from api.errors import SettingsError
+from api.kafka import KafkaPublisher
+from api.keys import NewKey, new_key
+from api.limits import Buckets, Seats
+from api.live import Hub
+from api.metrics import Metrics
+from api.queries.outbox import Outbox
+from api.queries.pool import Store
+from api.relay import Clock, Relay, RelayPace
+from api.services import Services, StoreKeys, StoreWatcher
+from api.settings import ApiSettings, load_settings
+from contracts.topics import Topics
+
+__all__ = ["NewKey", "build_app", "build_relay", "build_server", "new_key", "run_relay", "run_server"]
+
+RELAY_SILENT_S = 30.0
+"""Six beats: a relay silent for longer counts as not working."""
+DRAIN_S = 5
+log = logging.getLogger(__name__)
+FAILURES_PER_S, FAILURES_BURST = 2.0, 20
+"""Wrong keys per address: guessing 256 bits is hopeless, asking the store for each guess must be slow too."""
+
+
+def build_services(settings: ApiSettings, metrics: Metrics, relay_works: Callable[[], bool]) -> Services:
+    store = Store(
+        settings.dsn.get_secret_value(), settings.pool_size, settings.pool_timeout_s, settings.statement_timeout_ms
+    )
+    doorman = Doorman(
+        find=StoreKeys(store),
+        requests=Buckets(settings.rate_per_s, settings.rate_burst, time.monotonic),
+        failures=Buckets(FAILURES_PER_S, FAILURES_BURST, time.monotonic),
+        clock_s=time.monotonic,
+        now=_now,
+        remember_s=settings.key_cache_s,
+    )
+    hub = Hub(StoreWatcher(store), metrics, settings.stream_poll_ms / 1000, settings.stream_pending, time.monotonic)
+    return Services(
+        settings, store, doorman, Seats(settings.streams_per_key), hub, metrics, _now, time.monotonic, relay_works
+    )
+
+
+def build_relay(settings: ApiSettings, metrics: Metrics) -> Relay:
+    """Raises SettingsError when no ``relay_dsn`` is set."""
+    if settings.relay_dsn is None:
+        raise SettingsError("the relay needs a connection; set FLEETSTREAM__API__RELAY_DSN (role fleetstream_sink)")
+    pace = RelayPace(settings.relay_poll_ms / 1000, settings.relay_batch, settings.relay_beat_s, settings.outbox_keep_h)
+    clock = Clock(lambda: time.time_ns() // 1_000_000, time.monotonic)
+    outbox = Outbox(settings.relay_dsn.get_secret_value())
+    return Relay(outbox, KafkaPublisher(settings.kafka_bootstrap), Topics(settings.topic_prefix), clock, metrics, pace)
+
+
+def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
+    """The application, with the relay beside it when asked for and configured."""
+    metrics = Metrics()
+    if not with_relay or settings.relay_dsn is None:
+        return create_app(build_services(settings, metrics, lambda: True))
+    relay = build_relay(settings, metrics)
+    services = build_services(settings, metrics, lambda: relay.working(RELAY_SILENT_S))
+    return create_app(services, _beside(relay))
+
+
+class Server(uvicorn.Server):
+    """Ends live streams when told to stop; uvicorn would wait for them until its deadline."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._end_streams()
+        super().handle_exit(sig, frame)
+
+    def stop(self) -> None:
+        """What a signal does, from any thread."""
+        self._end_streams()
+        self.should_exit = True
+
+    def _end_streams(self) -> None:
+        app = self.config.app
+        if isinstance(app, FastAPI):
+            app.state.services.hub.close()
+
+
+def build_server(settings: ApiSettings, app: FastAPI) -> Server:
+    config = uvicorn.Config(
+        app, settings.host, settings.port, log_config=None, access_log=False, server_header=False, date_header=True,
+        timeout_graceful_shutdown=DRAIN_S, limit_concurrency=1_000, proxy_headers=False,
+    )  # fmt: skip
+    return Server(config)
+
+
+def run_server(with_relay: bool) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    settings = load_settings()
+    build_server(settings, build_app(settings, with_relay)).run()
+
+
+def run_relay() -> None:
+    """Relay until SIGTERM or SIGINT."""
+    relay = build_relay(load_settings(), Metrics())
+    asyncio.run(_until_told(relay))
+
+
+async def _until_told(relay: Relay) -> None:
+    task = asyncio.create_task(relay.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _beside(relay: Relay) -> Callable[[], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        task = asyncio.create_task(relay.run(), name="relay")
+        task.add_done_callback(_tell_end)
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    return running
+
+
+def _tell_end(task: asyncio.Task[None]) -> None:
+    """The relay retries every fault it knows; another one is a defect, and readiness tells it too."""
+    if not task.cancelled():
+        log.critical("event=relay_ended fix=restart_this_process", exc_info=task.exception())
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
