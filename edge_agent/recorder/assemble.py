@@ -32,7 +32,7 @@ SAME_STATE: Final = {
     ("abs_activity", "on"): "engaged",
     ("abs_activity", "off"): "non_engaged",
 }
-"""What one regulation calls on and another engaged. A state that a table does not know is not available, never guessed."""
+"""What one regulation calls on and another engaged. A state unknown to a table is not available, never guessed."""
 
 AXES: Final = ("x", "y", "z")
 TIMES_US: Final = 1_000

@@ -21,7 +21,7 @@ class RecorderSettings(BaseModel):
     )
     path: Path = Field(default=Path("recorder.fsr"), description="the recorder's file, pre-allocated at first start")
     slot_bytes: int = Field(default=49_152, ge=4_096, le=131_072, multiple_of=512, description="room for one capsule")
-    motion_rate_hz: int = Field(default=500, ge=20, le=4_000, description="accelerometer readings a second")
+    motion_rate_hz: int = Field(default=500, ge=10, le=4_000, description="accelerometer readings a second")
     sensor_limit_g: tuple[float, float, float] = Field(
         default=(50.0, 50.0, 16.0), description="where the accelerometer's x, y, z (own axes) saturate, in g"
     )

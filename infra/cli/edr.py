@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import json
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -20,12 +21,13 @@ from contracts.edr.capsule import Capsule
 from contracts.edr.export import NOTICE
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import Verdict, verify_export
-from infra.cli.common import JSON_OPTION, print_json
 from infra.edr_checks import X509Checks
 from infra.errors import SetupError
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
 from simulators.crashes.scenarios import SCENARIOS
 
+# not from infra.cli.common: an examiner's machine has no stack, and `verify` must not need its parts
+JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of words.")
 MAX_FILE_BYTES = 512 * 1024 * 1024
 SENSORS = {"straight": BUMPER, "askew": ASKEW, "saturating": SHORT}
 
@@ -60,7 +62,7 @@ def simulate(
         raise SetupError(f"{out} cannot be written ({error.strerror}); name another file with --out") from error
     records = [describe(capsule) for capsule in played.held]
     if as_json:
-        print_json({"file": str(out), "bytes": len(export), "source": "simulated", "records": records})
+        typer.echo(json.dumps({"file": str(out), "bytes": len(export), "source": "simulated", "records": records}))
         return
     typer.echo(f"{out}: {len(export)} bytes, {len(records)} record(s), simulated")
     show_records(records)
@@ -79,7 +81,7 @@ def verify(
     root = None if trust_root is None else root_sha256(trust_root)
     verdict = verify_export(data, X509Checks(), at_ms, root)
     if as_json:
-        print_json(report(verdict))
+        typer.echo(json.dumps(report(verdict)))
     else:
         show(verdict)
     if not verdict.holds:

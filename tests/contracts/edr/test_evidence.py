@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,20 +21,20 @@ from infra.edr_checks import X509Checks
 from tests.contracts.edr.evidence import NOW_MS, PROFILE, RECORDER_ID, capsules, export, record, signer
 
 
-class CountingChecks(X509Checks):
+class RememberingChecks(X509Checks):
     """The real checks, remembered per question: a chain is the same in thousands of flipped files."""
 
     def __init__(self) -> None:
-        self._answers: dict[tuple[object, ...], object] = {}
+        self._answers: dict[tuple[tuple[bytes, ...], int], list[str]] = {}
 
-    def chain_faults(self, certificates: object, at_ms: int) -> list[str]:
-        key = (tuple(certificates), at_ms)  # type: ignore[arg-type]
+    def chain_faults(self, certificates: Sequence[bytes], at_ms: int) -> list[str]:
+        key = (tuple(certificates), at_ms)
         if key not in self._answers:
-            self._answers[key] = super().chain_faults(list(key[0]), at_ms)  # type: ignore[call-overload]
-        return self._answers[key]  # type: ignore[return-value]
+            self._answers[key] = super().chain_faults(certificates, at_ms)
+        return self._answers[key]
 
 
-CHECKS = CountingChecks()
+CHECKS = RememberingChecks()
 
 
 def verdict(data: bytes, root: bytes | None = None, at_ms: int = NOW_MS) -> Verdict:

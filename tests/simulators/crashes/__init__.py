@@ -1,0 +1,1 @@
+"""Simulated crashes and their truth."""
