@@ -1,0 +1,203 @@
+"""May this publish enter the log? A function of its topic, its bytes, the receive time and the registry.
+
+Checked here: topic, registration, size, checksum, writer fingerprint, the whole header, that topic, packet and
+registration agree on who speaks, and that the header's time can be believed. The arrays are left alone unless
+``verify_whole``: a body that does not decode is quarantined downstream with its bytes. What is refused keeps
+its bytes and gets a reason; nothing is dropped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from contracts.errors import Rejected
+from contracts.limits import MAX_FUTURE_MS, MAX_PAST_MS
+from contracts.packet import MAX_FRAME_BYTES, Header, decode_header, decode_packet
+from contracts.registry import Registration
+from contracts.stamp import (
+    DEAD_LETTER_HEADER,
+    FLAG_RECORDING,
+    STAMP_HEADER,
+    DeadLetter,
+    Stamp,
+    encode_dead_letter,
+    encode_stamp,
+)
+from contracts.status import decode_status
+from contracts.topics import CHANNEL_LANES, UP_PRIORITY, UP_STATUS, Topics, parse_up_topic
+
+MAX_ROUTES = 100_000
+"""Parsed topics remembered, four per device; beyond it the memory starts anew."""
+
+MAX_TEXT = 200
+"""Characters of a foreign topic or detail that a dead letter repeats."""
+
+RECORDING_KIND = "recording"
+UNREGISTERED, INTERNAL = "unregistered", "internal_error"
+
+
+class Inbound(NamedTuple):
+    """One publish as it came."""
+
+    topic: str
+    payload: bytes
+    retained: bool
+    received_ms: int
+
+
+class Identity(NamedTuple):
+    """Which packet of the device named by the topic."""
+
+    boot_epoch: int
+    nonce: int
+    seq: int
+
+
+class Record(NamedTuple):
+    """What Kafka gets: topic, key, value and the one header."""
+
+    topic: str
+    key: bytes
+    value: bytes
+    header: tuple[str, bytes]
+
+
+class Accepted(NamedTuple):
+    """``identity`` is None for a status message, which nobody acknowledges."""
+
+    record: Record
+    device: str
+    identity: Identity | None
+    urgent: bool
+
+
+class Refused(NamedTuple):
+    """``identity`` is None when it could not be read or must not be acknowledged."""
+
+    record: Record
+    device: str
+    identity: Identity | None
+    reason: str
+
+
+Verdict = Accepted | Refused
+ReadHeader = Callable[[bytes], Header]
+
+
+class Admission:
+    """Holds the names and the registry that every decision needs; decides without side effects."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        registry: Mapping[str, Registration],
+        *,
+        verify_whole: bool = False,
+        read_header: ReadHeader = decode_header,
+    ) -> None:
+        self._registry = registry
+        self._read: ReadHeader = _read_whole if verify_whole else read_header
+        self._lane_topics = tuple(topics.lane(lane).name for lane in range(len(CHANNEL_LANES)))
+        self._status_topic = topics.status.name
+        self._dead_topic = topics.dead_letters.name
+        self._routes: dict[str, tuple[str, str]] = {}
+
+    def bucket(self, topic: str) -> str:
+        """Which rate limit a publish counts against: each lane of a device has its own."""
+        return topic if topic in self._routes else "/".join(topic.split("/", 2)[:2])
+
+    def admit(self, message: Inbound) -> Verdict:
+        """Never raises for anything that a device can send."""
+        device = ""
+        try:
+            device, channel = self._route(message.topic)
+            registered = self._registry.get(device)
+            if registered is None:
+                return self._refuse(message, device, UNREGISTERED)
+            if message.retained:
+                raise Rejected("retained", "a retained publish would be delivered again and again")
+            if channel == UP_STATUS:
+                return self._status(message, registered)
+            return self._packet(message, registered, channel)
+        except Rejected as error:
+            return self._refuse(message, device, error.reason, error.detail)
+
+    def broken(self, message: Inbound) -> Refused:
+        """For a publish on which ``admit`` itself failed: kept aside, never confirmed."""
+        return self._refuse(message, "", INTERNAL)
+
+    def _route(self, topic: str) -> tuple[str, str]:
+        route = self._routes.get(topic)
+        if route is None:
+            route = parse_up_topic(topic)
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            if route[0] in self._registry:
+                self._routes[topic] = route
+        return route
+
+    def _packet(self, message: Inbound, registered: Registration, channel: str) -> Verdict:
+        header = self._read(message.payload)
+        lane = CHANNEL_LANES[channel]
+        if header.device != registered.device:
+            raise Rejected("device_mismatch", f"packet says {header.device}, topic says {registered.device}")
+        if header.tenant != registered.tenant:
+            raise Rejected("tenant_mismatch", f"packet says {header.tenant}")
+        if header.lane != lane:
+            raise Rejected("lane_mismatch", f"packet says {header.lane}, topic says {channel}")
+        recording = registered.kind == RECORDING_KIND
+        ahead_ms = header.base_ms - message.received_ms
+        if ahead_ms > MAX_FUTURE_MS:
+            raise Rejected("future", f"{ahead_ms} ms ahead of receipt")
+        if -ahead_ms > MAX_PAST_MS and not recording:
+            raise Rejected("far_past", f"{-ahead_ms} ms before receipt")
+        record = self._stamped(self._lane_topics[lane], message, registered, FLAG_RECORDING if recording else 0)
+        identity = Identity(header.boot_epoch, header.nonce, header.seq)
+        return Accepted(record, registered.device, identity, channel == UP_PRIORITY)
+
+    def _status(self, message: Inbound, registered: Registration) -> Accepted:
+        if len(message.payload) > MAX_FRAME_BYTES:
+            raise Rejected("too_large", f"{len(message.payload)} bytes")
+        status = decode_status(message.payload)
+        if status.device != registered.device:
+            raise Rejected("device_mismatch", "the status names another device")
+        return Accepted(self._stamped(self._status_topic, message, registered, 0), registered.device, None, False)
+
+    def _stamped(self, topic: str, message: Inbound, registered: Registration, flags: int) -> Record:
+        stamp = Stamp(message.received_ms, registered.device_key, registered.tenant_id, flags)
+        return Record(topic, registered.device.encode(), message.payload, (STAMP_HEADER, encode_stamp(stamp)))
+
+    def _refuse(self, message: Inbound, device: str, reason: str, detail: str = "") -> Refused:
+        identity = self._identity(message.payload) if device else None
+        registered = self._registry.get(device)
+        letter = DeadLetter(
+            reason=reason,
+            detail=_printable(detail),
+            mqtt_topic=_printable(message.topic),
+            device=device,
+            received_ms=message.received_ms,
+            tenant_id=registered.tenant_id if registered else 0,
+            boot_epoch=identity.boot_epoch if identity else 0,
+            seq=identity.seq if identity else 0,
+        )
+        header = (DEAD_LETTER_HEADER, encode_dead_letter(letter))
+        record = Record(self._dead_topic, device.encode(), message.payload, header)
+        return Refused(record, device, identity if registered else None, reason)
+
+    def _identity(self, frame: bytes) -> Identity | None:
+        """Whose checksum does not hold has no identity: confirming a number read from it could free another packet."""
+        try:
+            header = decode_header(frame)
+        except Rejected:
+            return None
+        return Identity(header.boot_epoch, header.nonce, header.seq)
+
+
+def _read_whole(frame: bytes) -> Header:
+    return decode_packet(frame).header
+
+
+def _printable(text: str) -> str:
+    """Foreign text shortened, and without the characters that a database column refuses."""
+    return text[:MAX_TEXT].encode("ascii", "backslashreplace").decode().replace("\x00", "\\x00")
