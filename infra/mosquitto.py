@@ -10,16 +10,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from contracts.packet import MAX_FRAME_BYTES
 from infra.apt import unpack_package
-from infra.ca import GATEWAY_WORKERS, Credentials
+from infra.ca import BROKER_NAME, GATEWAY_WORKERS, Credentials
 from infra.errors import SetupError
 from infra.paths import exclusive
-from infra.processes import Command, accepts
+from infra.processes import Command
 
 LEAST_VERSION = (2, 0, 18)
 PACKET_ROOM_BYTES = 4 * 1024
@@ -72,7 +74,14 @@ class Mosquitto:
         )
 
     def ready(self) -> bool:
-        return accepts(self.port)
+        """Whether our own broker answers: its certificate must be signed by our authority."""
+        context = ssl.create_default_context(cafile=self.credentials.ca)
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as plain:
+                context.wrap_socket(plain, server_hostname=BROKER_NAME).close()
+        except OSError:
+            return False
+        return True
 
     def settings_text(self) -> str:
         """mosquitto.conf; the reasons stand beside the lines that need one."""

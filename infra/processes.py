@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from infra.errors import ServiceFailed, SetupError
 LOG_LIMIT_BYTES = 64 * 1024 * 1024
 """A log larger than this is set aside once (``.1``) when its service starts."""
 
+FREE_PORTS = range(20_000, 32_000)
 _POLL_S = 0.05
 log = logging.getLogger(__name__)
 
@@ -78,10 +80,12 @@ class Child:
 def wait_ready(child: Child, ready: Callable[[], bool], timeout_s: float) -> None:
     """Return when ``ready`` says so. Raises ServiceFailed when the child ends or the time is up."""
     name, deadline = child.command.name, time.monotonic() + timeout_s
-    while not ready():
-        code = child.exit_code()
-        if code is not None:
+    while True:
+        is_ready, code = ready(), child.exit_code()
+        if code is not None:  # asked last: somebody else may answer on a dead child's port
             raise ServiceFailed(f"{name} ended with code {code} while starting: {_last_words(child.command.log_file)}")
+        if is_ready:
+            return
         if time.monotonic() > deadline:
             raise ServiceFailed(f"{name} was not ready within {timeout_s:.0f} s; see {child.command.log_file}")
         time.sleep(_POLL_S)
@@ -96,11 +100,27 @@ def running(pid: int) -> bool:
         return False
 
 
+def free_ports(count: int, taken: Collection[int] = ()) -> list[int]:
+    """Different loopback TCP ports that nobody uses now and none of which is in ``taken``.
+
+    They lie below the range that the kernel gives to outgoing connections, which could take one of them before
+    its server binds it.
+    """
+    chance = random.SystemRandom()
+    found: list[int] = []
+    for port in chance.sample(FREE_PORTS, len(FREE_PORTS)):
+        if len(found) == count:
+            return found
+        if port not in taken and not port_in_use(port):
+            found.append(port)
+    raise SetupError(
+        f"Fewer than {count} ports between {FREE_PORTS[0]} and {FREE_PORTS[-1]} are free; close some program"
+    )
+
+
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """One of ``free_ports``."""
+    return free_ports(1)[0]
 
 
 def port_in_use(port: int) -> bool:
@@ -111,15 +131,6 @@ def port_in_use(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except OSError:
             return True
-        return False
-
-
-def accepts(port: int) -> bool:
-    """Whether something accepts connections on a loopback TCP port."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
-            return True
-    except OSError:
         return False
 
 

@@ -18,7 +18,7 @@ from infra.ca import DevelopmentCa
 from infra.errors import SetupError
 from infra.kafka import create_topics
 from infra.migrate import create_roles, maintain, migrate
-from infra.processes import Command, free_port, port_in_use
+from infra.processes import Command, free_ports, port_in_use
 from infra.rooms import Stack, room_services
 from infra.settings import InfraSettings
 from infra.supervisor import Service, Supervisor
@@ -36,7 +36,8 @@ def pick_ports(settings: InfraSettings) -> dict[str, int]:
             raise SetupError(
                 f"Port {port} ({name}) is in use; set FLEETSTREAM__INFRA__PORTS__{name.upper()} to another one, or to 0"
             )
-    return {name: port or free_port() for name, port in wanted.items()}
+    free = iter(free_ports(list(wanted.values()).count(0), set(wanted.values())))
+    return {name: port or next(free) for name, port in wanted.items()}
 
 
 def check_disk(settings: InfraSettings) -> None:

@@ -26,7 +26,7 @@ from infra.ca import Credentials, DevelopmentCa
 from infra.kafka import create_topics
 from infra.migrate import create_roles, maintain, migrate
 from infra.paths import default_cache
-from infra.processes import free_port
+from infra.processes import free_ports
 from infra.spark import spark_environment, spark_jars
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class MqttBroker:
 def stack() -> Iterator[Backends]:
     """The three servers; tests that kill one must start it again (``stack.kill``, ``stack.revive``)."""
     home = Path(tempfile.mkdtemp(prefix="fleetstream-test-"))
-    ports = Ports(postgres=free_port(), kafka=free_port(), kafka_controller=free_port(), mqtt=free_port())
+    ports = Ports(*free_ports(4))
     backends = Backends(home, default_cache(), ports)
     try:
         backends.start()

@@ -18,7 +18,7 @@ import pytest
 
 from infra.cli.config import line_of
 from infra.cli.main import MENU
-from infra.processes import free_port, running
+from infra.processes import FREE_PORTS, free_ports, running
 from infra.settings import PortSettings
 
 CLI_TIMEOUT_S = 120
@@ -235,6 +235,9 @@ def test_line_of_a_key_or_its_table() -> None:
     assert line_of(text, "gateway", ["port"]) == 2
 
 
-def test_a_free_port_can_be_bound() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", free_port()))
+def test_free_ports_differ_and_can_be_bound() -> None:
+    ports = free_ports(50, taken={FREE_PORTS[0]})
+    assert len(set(ports)) == 50 and FREE_PORTS[0] not in ports
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
