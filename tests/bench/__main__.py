@@ -12,6 +12,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tests.bench.figures import Figure, Report, machine, table
 
@@ -26,12 +27,13 @@ def names() -> list[str]:
 
 def run_one(name: str) -> int:
     """In the child: run the script and print its report as JSON on the last line."""
+    before = machine()
     report: Report = importlib.import_module(f"tests.bench.bench_{name}").run()
     rows = [
         {**f.as_json(), "name": f.name, "values": f.runs, "at_least": f.at_least, "conditions": f.conditions}
         for f in report.figures
     ]
-    print(json.dumps({"title": report.title, "notes": report.notes, "figures": rows}))
+    print(json.dumps({"machine": before, "title": report.title, "notes": report.notes, "figures": rows}))
     return 0
 
 
@@ -62,22 +64,22 @@ def run_all(wanted: list[str]) -> int:
     return 1 if failed else 0
 
 
-def page(results: dict[str, dict[str, object]]) -> str:
-    conditions = ", ".join(f"{key} {value}" for key, value in machine().items())
+def page(results: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        f"Made by `make bench`. Machine: {conditions}; everything on this one machine, noisy neighbours possible.",
+        "Made by `make bench`; everything on one machine, whose neighbours may be noisy.",
         "",
     ]
     for name, result in sorted(results.items()):
-        lines += [f"## {result['title']}", "", f"`make bench ARGS={name}`, read {result['read']}.", ""]
-        lines += table([_figure(row) for row in result["figures"]])  # type: ignore[attr-defined]
-        lines += ["", *[f"- {note}" for note in result["notes"]], ""]  # type: ignore[attr-defined]
+        conditions = ", ".join(f"{key} {value}" for key, value in result["machine"].items())
+        lines += [f"## {result['title']}", "", f"`make bench ARGS={name}`, read {result['read']}; {conditions}.", ""]
+        lines += table([_figure(row) for row in result["figures"]])
+        lines += ["", *[f"- {note}" for note in result["notes"]], ""]
     return "\n".join(lines)
 
 
-def _figure(row: dict[str, object]) -> Figure:
+def _figure(row: dict[str, Any]) -> Figure:
     return Figure(
         str(row["name"]),
         str(row["unit"]),
@@ -85,7 +87,7 @@ def _figure(row: dict[str, object]) -> Figure:
         row["target"],
         bool(row["at_least"]),
         str(row["conditions"]),
-    )  # type: ignore[arg-type]
+    )
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ def machine() -> dict[str, str]:
         "memory_gib": f"{memory_kb / 2**20:.0f}",
         "kernel": platform.release().split("-")[0],
         "python": platform.python_version(),
+        "load_at_start": f"{os.getloadavg()[0]:.1f}",
     }
 
 
