@@ -140,6 +140,21 @@ class Agent:
             self.spool = None
 
     @property
+    def connected(self) -> bool:
+        """Whether the broker is there, as far as the device knows."""
+        return self._parts.uplink.is_connected
+
+    @property
+    def refused_publishes(self) -> int:
+        """Publishes that the broker answered with a refusal (0x87: not this certificate's topic)."""
+        return self._parts.uplink.refused_publishes
+
+    @property
+    def packed(self) -> bool:
+        """The source has ended and no reading waits to be packed."""
+        return self._parts.source.finished and not self._parts.packer
+
+    @property
     def drained(self) -> bool:
         """Nothing waits anywhere on the device: all that was read is acknowledged."""
         return (
