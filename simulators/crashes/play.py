@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -58,8 +59,18 @@ def simulated_signer(seed: int) -> DeviceSigner:
     return development_signer(seed.to_bytes(8, "big"), CERTIFICATES_FROM, CERTIFICATES_TO)
 
 
-def play(scenario: Scenario, profile: str, seed: int, sensor: Sensor = BUMPER, file: BlockFile | None = None) -> Played:
-    """The whole scenario through a new recorder (over ``file`` when given)."""
+def play(
+    scenario: Scenario,
+    profile: str,
+    seed: int,
+    sensor: Sensor = BUMPER,
+    file: BlockFile | None = None,
+    stream: Iterable[Reading] | None = None,
+) -> Played:
+    """The whole scenario through a new recorder, over ``file`` when given.
+
+    ``stream``: the readings of this scenario, sensor and seed, when the caller plays them to several recorders.
+    """
     settings = settings_for(profile, sensor)
     if file is None:
         file = MemoryFile(file_size_bytes(load_profile(profile).capacity_events, settings.slot_bytes))
@@ -67,7 +78,7 @@ def play(scenario: Scenario, profile: str, seed: int, sensor: Sensor = BUMPER, f
     recorder = build_recorder(settings, file, simulated_signer(seed), 1, recorder_id)
     known = {element.name for element in load_profile(profile).elements}
     sealed: list[Sealed] = []
-    for reading in readings(scenario, sensor, seed, END_S):
+    for reading in readings(scenario, sensor, seed, END_S) if stream is None else stream:
         sealed += _feed(recorder, reading, known)
     sealed += recorder.close()
     held = tuple(open_capsule(one.capsule) for one in recorder.undelivered())

@@ -86,7 +86,7 @@ def test_a_capsule_carries_no_who_and_no_where() -> None:
 
 
 def test_one_flipped_bit_anywhere_is_noticed_and_its_place_named() -> None:
-    sound = export(capsules(2))
+    sound = export(capsules(1))
     assert verdict(sound).holds
     generator = random.Random(5)
     for at in range(len(sound)):

@@ -19,7 +19,7 @@ from simulators.crashes.sensor import Sensor
 from tests.edge_agent.recorder.power import FailingFile, PowerCut
 
 CAPACITY, SLOT_BYTES = 3, 4_096
-CUTS = 6_000
+CUTS = 4_000
 NOW_MS = 1_790_000_000_000
 
 
