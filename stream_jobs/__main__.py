@@ -21,6 +21,7 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(
         level=logging.INFO, format="time=%(asctime)s level=%(levelname)s logger=%(name)s %(message)s", stream=sys.stderr
     )
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         settings = StreamSettings()  # type: ignore[call-arg]  # the rest comes from the environment
         JOBS[arguments[0]](settings, stop_on_signals())

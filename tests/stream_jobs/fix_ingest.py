@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def send(
+    bootstrap: str, topic: str, frames: Sequence[tuple[str, bytes | None, bytes | None]], header: str = STAMP_HEADER
+) -> None:
+    """Produce (key, value, header value) durably."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "acks": "all", "linger.ms": 5}
+    )
+    for key, value, stamp in frames:
+        headers: list[tuple[str, str | bytes | None]] = [] if stamp is None else [(header, stamp)]
+        producer.produce(topic, value, key.encode(), headers=headers)
+    assert producer.flush(60) == 0
+
+
 @dataclass(slots=True)
 class Line:
     """Kafka topics and a schema that belong together; ``drain`` brings everything in the log into the store."""
@@ -47,13 +60,7 @@ class Line:
 
     def send(self, frames: Sequence[tuple[str, bytes | None, bytes | None]], topic: str = "", header: str = "") -> None:
         """Produce (key, value, header value); the key decides the partition as in production."""
-        producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "partitioner": "murmur2_random", "acks": "all", "linger.ms": 5}
-        )
-        for key, value, stamp in frames:
-            headers: list[tuple[str, str | bytes | None]] = [] if stamp is None else [(header or STAMP_HEADER, stamp)]
-            producer.produce(topic or self.topics.live.name, value, key.encode(), headers=headers)
-        assert producer.flush(60) == 0
+        send(self.bootstrap, topic or self.topics.live.name, frames, header or STAMP_HEADER)
 
     def send_from(self, device: Device, frames: Sequence[Frame], topic: str = "") -> None:
         self.send([(device.name, value, stamp) for value, stamp in frames], topic)
