@@ -30,6 +30,10 @@ from contracts.topics import CHANNEL_LANES, UP_PRIORITY, UP_STATUS, Topics, pars
 MAX_ROUTES = 100_000
 """Parsed topics remembered, four per device; beyond it the memory starts anew."""
 
+CHANNELS = frozenset((*CHANNEL_LANES, UP_STATUS))
+LEVELS = 4
+"""Of a topic that devices publish on."""
+
 MAX_TEXT = 200
 """Characters of a foreign topic or detail that a dead letter repeats."""
 
@@ -104,8 +108,11 @@ class Admission:
         self._routes: dict[str, tuple[str, str]] = {}
 
     def bucket(self, topic: str) -> str:
-        """Which rate limit a publish counts against: each lane of a device has its own."""
-        return topic if topic in self._routes else "/".join(topic.split("/", 2)[:2])
+        """Which rate limit a publish counts against: each channel of a device has its own, all nonsense one."""
+        if topic in self._routes:
+            return topic
+        levels = topic.split("/")
+        return topic if len(levels) == LEVELS and levels[-1] in CHANNELS else "/".join(levels[:2])
 
     def admit(self, message: Inbound) -> Verdict:
         """Never raises for anything that a device can send."""

@@ -36,7 +36,11 @@ class GatewaySettings(BaseSettings):
     worker: int = Field(
         default=0, ge=0, description="fixed number of this worker; never run one number twice at a time"
     )
-    share_group: str = Field(default=SHARE_GROUP, pattern=f"^{NAME_PATTERN.pattern}$")
+    share_group: str = Field(
+        default=SHARE_GROUP,
+        pattern=f"^{NAME_PATTERN.pattern}$",
+        description="one per stack; before changing it let the old sessions expire, or they collect a second copy",
+    )
     keepalive_s: int = Field(default=30, ge=5, le=120)
     connect_timeout_s: float = Field(default=10.0, gt=0)
     session_expiry_s: int = Field(

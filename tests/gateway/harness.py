@@ -100,8 +100,29 @@ class Worker:
         return self.process.wait(PATIENCE_S)
 
 
+def forget_session(broker: MqttBroker, number: int = 0) -> None:
+    """End the session that an earlier test's worker left: its subscription would go on collecting."""
+    name, ended = f"gateway-{number}", []
+    client = _tls_client(broker, name)
+    client.on_connect = lambda client, *_: client.disconnect()
+    client.on_disconnect = lambda *_: ended.append(True)
+    client.connect(broker.host, broker.port, clean_start=True)
+    client.loop_forever(retry_first_connection=False)
+    assert ended
+
+
+def _tls_client(broker: MqttBroker, name: str) -> mqtt.Client:
+    credentials = broker.issue(name)
+    client = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5)
+    client.tls_set(
+        str(credentials.ca), str(credentials.certificate), str(credentials.key), tls_version=ssl.PROTOCOL_TLS_CLIENT
+    )
+    return client
+
+
 @contextmanager
 def running(worker: Worker) -> Iterator[Worker]:
+    forget_session(worker.broker, worker.number)
     worker.start()
     try:
         yield worker
@@ -118,12 +139,9 @@ class Device:
         self.commands: list[bytes] = []
         self.confirmed = RangeSet()
         self.rejected = RangeSet()
+        self.connects = 0
         self._ready = False
-        credentials = broker.issue(name)
-        self._client = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5)
-        self._client.tls_set(
-            str(credentials.ca), str(credentials.certificate), str(credentials.key), tls_version=ssl.PROTOCOL_TLS_CLIENT
-        )
+        self._client = _tls_client(broker, name)
         self._client.max_inflight_messages = 200
         self._client.on_connect = self._connected
         self._client.on_subscribe = self._subscribed
@@ -152,6 +170,7 @@ class Device:
         client.subscribe([(down_topic(self.name, DOWN_ACK), 1), (down_topic(self.name, DOWN_COMMAND), 1)])
 
     def _subscribed(self, *_: object) -> None:
+        self.connects += 1
         self._ready = True
 
     def _message(self, _client: mqtt.Client, _data: object, message: mqtt.MQTTMessage) -> None:
