@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from api.middleware import Surroundings
 from api.problems import MEDIA_TYPE, install
 from api.routes import API_ROUTERS, PLAIN_ROUTERS
+from api.routes.common import PREFIX
 from api.services import Services
 from api.shapes import Problem
 from api.version import VERSION
 
-PREFIX = "/api/v1"
 DESCRIPTION = (
     "What vehicles and machines measured. Times are RFC 3339 in UTC, values carry units and quality, "
     "errors are RFC 9457 problem details. Send `Authorization: Bearer fsk_…`."
@@ -51,19 +52,23 @@ def create_app(
     install(app)
     problems = {status: {"model": Problem, "content": {MEDIA_TYPE: {}}} for status in PROBLEM_STATUSES}
     for router in API_ROUTERS:
-        app.include_router(router, prefix=PREFIX, responses=problems)  # type: ignore[arg-type]
+        app.include_router(router, responses=problems)  # type: ignore[arg-type]
     for router in PLAIN_ROUTERS:
         app.include_router(router)
     _add_security_scheme(app)
     if services.settings.pages is not None:
-        _add_pages(app, services.settings.pages)
+        app.router.routes.append(Pages("/", StaticFiles(directory=services.settings.pages, html=True), name="pages"))
     app.add_middleware(Surroundings, metrics=services.metrics, elapsed_s=services.elapsed_s)
     return app
 
 
-def _add_pages(app: FastAPI, folder: Path) -> None:
-    """The console, last, so that no page can hide a resource."""
-    app.mount("/", StaticFiles(directory=folder, html=True), name="pages")
+class Pages(Mount):
+    """The console's files; never answers for the API, so that a wrong method there is told as such."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http" or scope["path"].startswith("/api/") or scope["method"] not in ("GET", "HEAD"):
+            return Match.NONE, {}
+        return super().matches(scope)
 
 
 def _add_security_scheme(app: FastAPI) -> None:

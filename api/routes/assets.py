@@ -13,13 +13,13 @@ from api.errors import NotFound
 from api.queries.assets import latest_values, list_assets
 from api.queries.keys import tenant_name
 from api.questions import find_signal, make_cursor, read_cursor
-from api.routes.common import AnyCaller, AssetName, Cursor, TelemetryCaller
+from api.routes.common import PREFIX, AnyCaller, AssetName, Cursor, TelemetryCaller
 from api.services import Parts
 from api.shapes import Asset, AssetLatest, Assets, LatestValue, Signals, SignalShape, WhoAmI, quality_name
 from api.state import state_of
 from contracts.signals import catalogue
 
-router = APIRouter(tags=["assets"])
+router = APIRouter(prefix=PREFIX, tags=["assets"])
 CURSOR = "assets"
 
 

@@ -14,6 +14,8 @@ from api.queries.assets import find_asset
 from api.queries.pool import Connection
 from api.services import Allow
 
+PREFIX = "/api/v1"
+
 TelemetryCaller = Annotated[Caller, Depends(Allow(TELEMETRY))]
 EvidenceCaller = Annotated[Caller, Depends(Allow(EVIDENCE))]
 AnyCaller = Annotated[Caller, Depends(Allow(EVERYONE))]

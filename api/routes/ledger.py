@@ -8,11 +8,11 @@ from fastapi import APIRouter, Query
 
 from api.queries.ledger import count_dead_letters, count_quarantine, ledger_totals, list_ledger
 from api.questions import make_cursor, read_cursor
-from api.routes.common import Cursor, EvidenceCaller
+from api.routes.common import PREFIX, Cursor, EvidenceCaller
 from api.services import Parts
 from api.shapes import Aside, Ledger, LedgerRow, LedgerTotals, SeqRange, SetAside
 
-router = APIRouter(tags=["ledger"])
+router = APIRouter(prefix=PREFIX, tags=["ledger"])
 CURSOR = "ledger"
 MOST_RANGES = 20
 

@@ -18,11 +18,11 @@ from api.errors import BadQuestion, Unauthorised
 from api.keys import Caller
 from api.live import Frame, Interest, Mailbox, Value
 from api.questions import find_signal
-from api.routes.common import TelemetryCaller
+from api.routes.common import PREFIX, TelemetryCaller
 from api.services import Parts, Services
 from api.shapes import LiveFrame, LiveValue, quality_name
 
-router = APIRouter(tags=["live"])
+router = APIRouter(prefix=PREFIX, tags=["live"])
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 RETRY_MS = 2_000
 EXAMPLE = 'id: 4711\nevent: values\ndata: {"at":"2026-11-21T12:00:00Z","skipped":0,"values":[…]}\n\n'

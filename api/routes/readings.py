@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query
 from api.errors import BadQuestion
 from api.queries.readings import Place, device_names, read_range
 from api.questions import Range, find_signal, from_ms, make_cursor, read_cursor, time_range
-from api.routes.common import AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
+from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
 from api.services import Parts
 from api.shapes import Reading, Readings, quality_name
 
-router = APIRouter(tags=["readings"])
+router = APIRouter(prefix=PREFIX, tags=["readings"])
 CURSOR = "readings"
 
 

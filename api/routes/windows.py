@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query
 from api.errors import BadQuestion
 from api.queries.windows import list_windows
 from api.questions import EARLIEST, find_signal, from_ms, make_cursor, read_cursor, time_range, to_ms
-from api.routes.common import AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
+from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
 from api.services import Parts
 from api.shapes import Window, Windows
 from contracts.limits import WINDOW_WIDTHS_S
 
-router = APIRouter(tags=["windows"])
+router = APIRouter(prefix=PREFIX, tags=["windows"])
 CURSOR = "windows"
 LATEST_MS = 253_402_300_799_000
 """End of the year 9999: later times cannot be told."""

@@ -125,6 +125,7 @@ class Server:
     """A server that listens; clients have no key unless they are given one."""
 
     base_url: str
+    stop: Callable[[], None]
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
@@ -156,7 +157,7 @@ def running(settings: ApiSettings, with_relay: bool = False) -> Iterator[Server]
     try:
         assert up.wait(30)
         port = server.servers[0].sockets[0].getsockname()[1]
-        yield Server(f"http://127.0.0.1:{port}")
+        yield Server(f"http://127.0.0.1:{port}", server.stop)
     finally:
         server.stop()
         thread.join(30)
