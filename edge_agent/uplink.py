@@ -40,6 +40,10 @@ class Uplink:
         self.refused_publishes = 0
         self.strange_messages = 0
         self.commands: list[bytes] = []
+        self._receive_maximum = 1
+        self._unread = dict.fromkeys(SEND_ORDER, False)
+        self._below_cursor: list[int] = []
+        self._live_unsent = 0
 
     def attach(self, spool: Spool) -> None:
         """Begin with everything that ``spool`` holds."""
@@ -47,9 +51,11 @@ class Uplink:
         self.window = SendWindow(self._settings)
         self._cursor = dict.fromkeys(SEND_ORDER, 0)
         self._unread = dict.fromkeys(SEND_ORDER, True)
-        self._below_cursor: list[int] = []
+        self._below_cursor = []
         self._live_unsent = spool.index.lane_packets(Lane.LIVE)
         self._publishes.clear()
+        if self.is_connected:
+            self.window.connected(self._receive_maximum, session_present=True, now_ms=0)
 
     @property
     def lane(self) -> Lane:
@@ -126,7 +132,8 @@ class Uplink:
             case Connected(generation, session_present, receive_maximum):
                 self._generation, self.is_connected = generation, True
                 self._publishes.clear()
-                self.window.connected(max(1, receive_maximum - STATUS_IN_FLIGHT), session_present, mono_ms)
+                self._receive_maximum = max(1, receive_maximum - STATUS_IN_FLIGHT)
+                self.window.connected(self._receive_maximum, session_present, mono_ms)
             case Disconnected():
                 self.is_connected = False
             case PubAck(generation, message_id, refused) if generation == self._generation:

@@ -34,10 +34,14 @@ class CsvSource:
         opener = gzip.open if path.suffix == ".gz" else open
         self._text = cast("TextIO", opener(path, "rt", encoding="utf-8", newline=""))
         self._rows = csv.reader(self._text)
-        self._signals = self._header()
         self._above: dict[int, str] = {}
         self._done_rows = 0
-        self._next = self._take_row()
+        try:
+            self._signals = self._header()
+            self._next = self._take_row()
+        except RecordingError:
+            self._text.close()
+            raise
         self._started: tuple[int, int] | None = None
 
     @property

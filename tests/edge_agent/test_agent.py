@@ -1,73 +1,18 @@
-"""The whole agent on a real spool file, with the cloud in memory and the clock moved by hand."""
+"""The whole agent in ordinary life: sending, freeing, lanes, repeats, restarts, commands."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from contracts.commands import Command, encode_command
 from contracts.packet import Lane, decode_packet
 from contracts.signals import catalogue
-from edge_agent.agent import Agent
 from edge_agent.clock import ManualClock
-from edge_agent.journal import AcceptedPacket
 from edge_agent.sources import Reading, ScriptedSource
-from edge_agent.wiring import build_agent
-from tests.edge_agent.doubles import NOW_MS, Cloud, agent_settings
+from tests.edge_agent.doubles import NOW_MS
+from tests.edge_agent.rig import Rig
 
 SAFETY_SIGNAL = next(signal.number for signal in catalogue() if signal.retention.name == "SAFETY")
-
-
-class Sensor:
-    """Never ends, cannot wait: one reading of signal 1 every 100 ms."""
-
-    can_wait = False
-    cursor: str | None = None
-    finished = False
-
-    def __init__(self) -> None:
-        self.told = 0
-
-    def seek(self, cursor: str) -> None:
-        """A sensor has no past."""
-
-    def read(self, now_ms: int, limit: int) -> Sequence[Reading]:
-        wanted = (now_ms - NOW_MS) // 100
-        readings = [Reading(1, NOW_MS + n * 100, float(n % 200)) for n in range(self.told, wanted)]
-        self.told = max(self.told, wanted)
-        return readings
-
-    def close(self) -> None:
-        """Nothing to give back."""
-
-
-class Rig:
-    """An agent, its cloud, its clock and its history."""
-
-    def __init__(self, folder: Path, source: Any = None, clock: ManualClock | None = None, **parts: Any) -> None:
-        self.clock = clock or ManualClock(NOW_MS)
-        self.cloud = Cloud()
-        self.source = source or Sensor()
-        self.history: dict[tuple[int, int], AcceptedPacket] = {}
-        self.agent: Agent = build_agent(
-            agent_settings(folder, **parts), self.source, self.clock, self.remember, link=self.cloud
-        )
-
-    def remember(self, packets: Sequence[AcceptedPacket]) -> None:
-        for packet in packets:
-            assert self.history.setdefault((packet.boot_epoch, packet.seq), packet) == packet
-
-    def run(self, for_ms: int) -> None:
-        for _ in range(for_ms // 50):
-            self.agent.tick()
-            self.clock.advance(50)
-
-    def samples_in_cloud(self) -> int:
-        return sum(decode_packet(frame).header.samples for frame in self.cloud.stored.values())
 
 
 def test_a_reading_travels_and_is_freed(tmp_path: Path) -> None:
@@ -241,125 +186,6 @@ def test_a_recording_waits_for_a_full_spool(tmp_path: Path) -> None:
     rig.run(60_000)
     assert rig.agent.done
     assert rig.samples_in_cloud() == len(readings)
-    rig.agent.stop(0)
-
-
-def test_a_full_disk_never_stops_the_acquisition(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, spool={"memory_bytes": 20_000})
-    rig.cloud.acks = False
-    rig.agent.start()
-    rig.run(5_000)
-    assert rig.agent.spool is not None
-    accepted = rig.agent.spool.next_seq - 1
-    rig.agent.spool._db.execute("PRAGMA max_page_count = 1")
-    block_every_write(rig.agent, True)
-    rig.run(120_000)
-    assert rig.agent.spool.next_seq - 1 == accepted, "what was never accepted takes no number"
-    assert rig.source.told >= 1_200, "the source was read all the time"
-    block_every_write(rig.agent, False)
-    rig.cloud.acks = True
-    rig.cloud.confirm()
-    rig.run(30_000)
-    status = rig.cloud.statuses[-1]
-    assert status.not_accepted_samples > 0
-    stored = rig.samples_in_cloud()
-    assert abs(stored + status.not_accepted_samples - rig.source.told) <= 150, "every sample is stored or counted"
-    rig.agent.stop(0)
-    assert rig.samples_in_cloud() + status.not_accepted_samples == rig.source.told
-
-
-def block_every_write(agent: Agent, blocked: bool) -> None:
-    assert agent.spool is not None
-    agent.spool._db.execute(f"PRAGMA query_only = {'ON' if blocked else 'OFF'}")
-    agent.spool._db.execute(f"PRAGMA max_page_count = {1 if blocked else 1_000_000}")
-
-
-def test_drops_are_reported_as_gaps_over_the_link(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, spool={"max_bytes": 65_536})
-    rig.agent.start()
-    rig.cloud.cut()
-    rig.run(1_200_000)
-    assert rig.agent.spool is not None
-    dropped = rig.agent.spool.counters.dropped_packets
-    assert dropped > 100
-    rig.cloud.connect()
-    rig.run(60_000)
-    packets = [decode_packet(frame) for frame in rig.cloud.stored.values()]
-    gaps = [gap for packet in packets for gap in packet.gaps]
-    assert sum(gap.packets for gap in gaps) == dropped
-    told = {seq for gap in gaps for seq in range(gap.first_seq, gap.last_seq + 1)}
-    stored = {seq for _, seq in rig.cloud.stored}
-    assert told | stored == set(range(1, max(stored) + 1))
-    assert not told & stored
-    rig.agent.stop(0)
-
-
-@pytest.mark.parametrize("damage", ["header", "middle", "garbage"])
-def test_a_damaged_file_is_set_aside_and_service_goes_on(tmp_path: Path, damage: str) -> None:
-    rig = Rig(tmp_path)
-    rig.cloud.acks = False
-    rig.agent.start()
-    rig.run(60_000)
-    rig.agent.stop(0)
-    spool = tmp_path / "spool.db"
-    content = bytearray(spool.read_bytes())
-    if damage == "header":
-        content[:100] = b"\0" * 100
-    elif damage == "middle":
-        content[4_096 * 3 : 4_096 * 4] = b"\xa5" * 4_096
-    else:
-        content = bytearray(b"not a database at all" * 1_000)
-    spool.write_bytes(content)
-    again = Rig(tmp_path, clock=rig.clock)
-    again.agent.start()
-    again.run(20_000)
-    again.agent.stop(0)
-    assert list(tmp_path.glob("spool.db.damaged-*"))
-    assert again.agent.desk.refused == 0
-    fresh = {identity for identity in again.cloud.stored if identity[0] == 2}
-    assert len(fresh) >= 18
-    gaps = [
-        gap for identity, frame in again.cloud.stored.items() if identity[0] == 1 for gap in decode_packet(frame).gaps
-    ]
-    covered = {seq for gap in gaps for seq in range(gap.first_seq, min(gap.last_seq, 10_000) + 1)}
-    stored = {seq for epoch, seq in again.cloud.stored if epoch == 1}
-    assert {seq for _, seq in rig.history} <= covered | stored
-
-
-def test_damage_met_while_running_is_healed_too(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    rig.cloud.acks = False
-    rig.agent.start()
-    rig.run(10_000)
-    assert rig.agent.spool is not None
-    rig.agent.spool._db.checkpoint()
-    raw = sqlite3.connect(tmp_path / "spool.db")
-    raw.execute("PRAGMA writable_schema = ON")
-    raw.execute("UPDATE sqlite_schema SET rootpage = 999 WHERE name = 'packets'")
-    raw.execute("PRAGMA schema_version = 99")
-    raw.commit()
-    raw.close()
-    rig.run(10_000)
-    assert rig.agent.spool.epoch.boot_epoch == 2
-    rig.cloud.acks = True
-    rig.run(20_000)
-    assert len([identity for identity in rig.cloud.stored if identity[0] == 2]) >= 10
-    rig.agent.stop(0)
-
-
-def test_rotten_frame_is_not_sent_but_told(tmp_path: Path) -> None:
-    rig = Rig(tmp_path)
-    rig.agent.start()
-    rig.cloud.cut()
-    rig.run(5_000)
-    assert rig.agent.spool is not None
-    rig.agent.spool._db.execute(
-        "UPDATE packets SET frame = zeroblob(length(frame)) WHERE id = (SELECT min(id) FROM packets)"
-    )
-    rig.cloud.connect()
-    rig.run(20_000)
-    gaps = [gap for frame in rig.cloud.stored.values() for gap in decode_packet(frame).gaps]
-    assert [(gap.first_seq, gap.last_seq, gap.packets) for gap in gaps] == [(1, 1, 1)]
     rig.agent.stop(0)
 
 
