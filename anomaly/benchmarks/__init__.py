@@ -1,0 +1,1 @@
+"""Published benchmarks: their scoring rules and the methods that are scored with them; pure."""
