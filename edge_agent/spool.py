@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from contracts.acks import Ack
 from contracts.packet import DropReason, Gap, Header, Lane, Packet, PacketError, encode_packet, open_frame
-from contracts.ranges import Range
+from contracts.ranges import Range, normalise
 from contracts.signals import Retention
 from edge_agent import spool_drops
 from edge_agent.database import PAGE_BYTES, WAL_FRAME_BYTES, Database
@@ -29,6 +29,8 @@ from edge_agent.spool_model import Batch, Counters, Stored
 CHECKPOINT_COMMITS = 256
 """Commits between checkpoints: at a few pages each the log stays near 4 MB."""
 MAX_REJECTED_ROWS = 1_000
+MAX_FREES = 2_000
+"""Packets freed per transaction: a confirmation of a long backlog must not become one long pause in much memory."""
 EXPIRY_CHECK_COMMITS = 32
 SPARE_FRACTION = 50
 """A full spool frees one part in this many beyond its need, so that it does not drop on every commit."""
@@ -45,7 +47,7 @@ class Spool:
         self._device, self._tenant = device, tenant
         self._settings = settings
         self.counters = Counters()
-        self._pending_acks: list[Ack] = []
+        self._pending: dict[tuple[int, bool], tuple[Range, ...]] = {}
         self._commits = 0
         self._written_bytes = 0
         self._load()
@@ -108,7 +110,7 @@ class Spool:
         lost_samples: int, evict_bytes: int,
     ) -> Batch:  # fmt: skip
         self._reserve(len(drafts) + 1)
-        batch = Batch(dict(self._last_seq))
+        batch = Batch(dict(self._last_seq), self._pending)
         with self._db.transaction():
             self._apply_acks(batch)
             self._expire(batch, now_ms)
@@ -129,7 +131,7 @@ class Spool:
     def report_drops(self, lane: Lane, now_ms: int, mono_ms: int) -> list[Stored]:
         """Accept one packet of gaps per epoch that lost something; to be called while the link is up."""
         self._reserve(1)
-        batch = Batch(dict(self._last_seq))
+        batch = Batch(dict(self._last_seq), self._pending)
         with self._db.transaction():
             for epoch, gaps in spool_drops.take(self._db).items():
                 draft = Draft(Retention.PRIORITY, now_ms, mono_ms, True, 0, ())
@@ -143,16 +145,19 @@ class Spool:
         if self._nonces.get(ack.boot_epoch) != ack.nonce:
             self.counters.strange_acks += 1
             return False
-        self._pending_acks.append(ack)
+        for ranges, is_rejection in ((ack.confirmed, False), (ack.rejected, True)):
+            if ranges:
+                key = ack.boot_epoch, is_rejection
+                self._pending[key] = normalise((*self._pending.get(key, ()), *ranges))
         return True
 
     @property
     def has_pending_acks(self) -> bool:
-        return bool(self._pending_acks)
+        return bool(self._pending)
 
     def apply_acks(self) -> None:
         """Commit the frees that no accept took along. Raises SpoolFullError (they stay pending)."""
-        batch = Batch(dict(self._last_seq))
+        batch = Batch(dict(self._last_seq), self._pending)
         with self._db.transaction():
             self._apply_acks(batch)
         self._committed(batch, None)
@@ -181,7 +186,7 @@ class Spool:
         try:
             open_frame(stored.frame)
         except PacketError:
-            batch = Batch(dict(self._last_seq))
+            batch = Batch(dict(self._last_seq), self._pending)
             with self._db.transaction():
                 self._remove(batch, [(*stored[:4], len(stored.frame))], DropReason.CORRUPT_SPOOL)
                 spool_drops.record(self._db, spool_drops.runs(batch.dropped))
@@ -203,7 +208,7 @@ class Spool:
 
     def close(self) -> None:
         """Apply what is pending, move the log into the file."""
-        if self._pending_acks:
+        while self._pending:
             self.apply_acks()
         self._checkpoint()
         self._db.close()
@@ -261,30 +266,36 @@ class Spool:
         batch.stored.append(stored)
 
     def _apply_acks(self, batch: Batch) -> None:
-        batch.acks = list(self._pending_acks)
-        for ack in batch.acks:
-            batch.acked += sum(self._free(batch, ack.boot_epoch, wanted) for wanted in ack.confirmed)
-            for wanted in ack.rejected:
-                freed = self._free(batch, ack.boot_epoch, wanted)
-                batch.rejected += freed
-                if freed:
-                    self._db.execute("INSERT INTO rejected VALUES (?,?,?,?)", (ack.boot_epoch, *wanted, freed))
+        batch.pending = {}
+        for (epoch, is_rejection), ranges in self._pending.items():
+            left: list[Range] = []
+            for wanted in ranges:
+                freed, rest = self._free(batch, epoch, wanted)
+                left += [rest] if rest else []
+                batch.rejected += freed if is_rejection else 0
+                batch.acked += 0 if is_rejection else freed
+                if is_rejection and freed:
+                    self._db.execute("INSERT INTO rejected VALUES (?,?,?,?)", (epoch, *wanted, freed))
+            if left:
+                batch.pending[epoch, is_rejection] = tuple(left)
         if batch.rejected:
             self._db.execute(
                 "DELETE FROM rejected WHERE rowid <= (SELECT max(rowid) FROM rejected) - ?", (MAX_REJECTED_ROWS,)
             )
 
-    def _free(self, batch: Batch, epoch: int, wanted: Range) -> int:
-        """Delete the held packets of a range of numbers; how many there were."""
+    def _free(self, batch: Batch, epoch: int, wanted: Range) -> tuple[int, Range | None]:
+        """Delete the held packets of a range of numbers: how many there were, and what is left for the next commit."""
         freed = 0
         for first, last in self.index.chunks_between(*id_bounds(epoch, wanted)):
+            if len(batch.removed) >= MAX_FREES:
+                return freed, (split_id(first)[1], wanted[1])
             rows = self._db.execute(
                 "SELECT id, lane, retention, samples, length(frame) FROM packets WHERE id BETWEEN ? AND ?",
                 (first, last),
             )
             self._remove(batch, rows, None)
             freed += len(rows)
-        return freed
+        return freed, None
 
     def _expire(self, batch: Batch, now_ms: int) -> None:
         """Drop what is older than allowed, oldest chunks first; only stamps of trusted clocks count."""
@@ -351,7 +362,7 @@ class Spool:
             self.index.add(identity, lane, retention, len(frame), samples)
         for identity, lane, retention, samples, size in batch.removed:
             self.index.remove(identity, lane, retention, size, samples)
-        del self._pending_acks[: len(batch.acks)]
+        self._pending = batch.pending
         counters = self.counters
         counters.accepted_packets += len(batch.stored)
         counters.accepted_samples += sum(stored.samples for stored in batch.stored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from contracts.acks import Ack
+from contracts.ranges import Range
 from edge_agent.packing import Draft
 from edge_agent.spool_drops import Dropped
 
@@ -51,7 +51,7 @@ class Counters:
 class Batch:
     """What one transaction is about to change; memory follows it only after the commit."""
 
-    def __init__(self, last_seq: dict[int, int]) -> None:
+    def __init__(self, last_seq: dict[int, int], pending: dict[tuple[int, bool], tuple[Range, ...]]) -> None:
         self.last_seq = last_seq
         self.added_bytes = 0
         self.stored: list[Stored] = []
@@ -59,6 +59,6 @@ class Batch:
         self.removed: list[tuple[int, int, int, int, int]] = []
         self.dropped: list[Dropped] = []
         self.freed_through: dict[int, int] = {}
-        self.acks: list[Ack] = []
+        self.pending = pending
         self.acked = 0
         self.rejected = 0

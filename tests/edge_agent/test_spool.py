@@ -16,7 +16,7 @@ from contracts.ranges import Range
 from contracts.signals import Retention
 from edge_agent.errors import SpoolFullError
 from edge_agent.identity import read_identity
-from edge_agent.spool import EXPIRY_CHECK_COMMITS, Spool
+from edge_agent.spool import EXPIRY_CHECK_COMMITS, MAX_FREES, Spool
 from edge_agent.spool_index import split_id
 from tests.edge_agent.doubles import NOW_MS, draft, spool_at
 
@@ -208,6 +208,23 @@ def test_the_reserve_of_numbers_is_raised_before_it_is_used_up(tmp_path: Path) -
     spool._last_seq[1] = 99_999
     spool.accept([draft() for _ in range(3)], Lane.LIVE, NOW_MS)
     assert read_identity(tmp_path / "spool.identity").epochs[1].reserved_seq > spool.next_seq
+    spool.close()
+
+
+def test_a_long_confirmation_is_worked_off_in_pieces(tmp_path: Path) -> None:
+    spool = spool_at(tmp_path)
+    spool.accept([draft(samples=1) for _ in range(7_000)], Lane.BACKLOG, NOW_MS)
+    ack(spool, (1, 6_999))
+    pieces = 0
+    while spool.has_pending_acks:
+        before = spool.index.total.packets
+        spool.apply_acks()
+        assert 0 < before - spool.index.total.packets <= MAX_FREES + 1_024
+        spool.discard_damaged(next(iter(spool.all_packets())))
+        pieces += 1
+    assert pieces > 2
+    assert held(spool) == [(1, 7_000)]
+    assert spool.counters.acked_packets == 6_999
     spool.close()
 
 
