@@ -41,10 +41,8 @@ class FleetReport:
     undrained: int = 0
 
 
-def run_fleet(
-    plan: FleetPlan, settings: SimulatorSettings, seconds: float | None, stop: threading.Event
-) -> FleetReport:
-    """Run until ``stop`` is set or ``seconds`` passed, then drain; reports go to stdout."""
+def run_fleet(plan: FleetPlan, settings: SimulatorSettings, seconds: float | None, stop: threading.Event) -> bool:
+    """Run until ``stop`` or ``seconds``, then drain; whether all was acknowledged. Reports go to stdout."""
     plan.folder.mkdir(parents=True, exist_ok=True)
     journal = FileJournal(plan.history)
     tally = Tally(journal)
@@ -72,7 +70,7 @@ def run_fleet(
         report()
     runner.leave()
     journal.close()
-    return report(ended=True)
+    return report(ended=True).undrained == 0
 
 
 def obey_signals(stop: threading.Event) -> None:

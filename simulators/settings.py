@@ -28,6 +28,8 @@ class SimulatorSettings(BaseSettings):
     spool_bytes: int = Field(100_000_000, ge=65_536, description="bound of each device's spool")
     drain_s: float = Field(45.0, ge=0, description="after the sources ended, how long to wait for acknowledgements")
     replay_samples: int = Field(2_000, ge=1, le=7_000, description="samples per packet while replaying")
+    load_packet_ms: int = Field(1_000, ge=100, le=60_000, description="duration of one packet of a load run")
+    load_rate_hz: int = Field(5, ge=1, le=10, description="samples a second and signal of a load run: 1, 2, 5, 10")
 
     @classmethod
     def settings_customise_sources(
