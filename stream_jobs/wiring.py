@@ -25,6 +25,7 @@ from stream_jobs.session import build_session
 from stream_jobs.settings import StreamSettings
 from stream_jobs.sinks import SINKS
 from stream_jobs.sinks.base import Sink, Target, Topic
+from stream_jobs.sinks.connection import drop_all
 from stream_jobs.sinks.ledger import StoreLedger
 from stream_jobs.sinks.manifest import Manifest
 
@@ -63,7 +64,10 @@ def run_ingest(settings: StreamSettings, stop: threading.Event) -> None:
     """Run the ingest query and the closer until ``stop``. Raises Fatal or TryLater."""
     with fresh_folder(settings.checkpoint_folder) as scratch:
         service = make_ingest(settings, scratch)
-        service.run(stop)
+        try:
+            service.run(stop)
+        finally:
+            drop_all()
 
 
 def make_ingest(settings: StreamSettings, scratch: Path) -> IngestService:
@@ -89,8 +93,8 @@ def make_ingest(settings: StreamSettings, scratch: Path) -> IngestService:
         return session, query
 
     closer = Closer(
-        reader, store, Topics(settings.topic_prefix).live.name, settings.close_rows, settings.close_interval_ms / 1000,
-        clock_ms, metrics,
+        reader.state, store, Topics(settings.topic_prefix).live.name, settings.close_rows,
+        settings.close_interval_ms / 1000, clock_ms, metrics,
     )  # fmt: skip
 
     def make_health(ready: Callable[[], bool]) -> HealthServer:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from contracts.errors import TryLater
-from stream_jobs.log import Extent, LogReader, LogState, lag
+from stream_jobs.log import Extent, LogState, lag
 from stream_jobs.metrics import IngestMetrics
 from stream_jobs.sinks.ledger import Progress, StoreLedger, Taken
 
@@ -34,7 +34,7 @@ def watermark_ms(now_ms: int, extents: Mapping[int, Extent], taken: Mapping[int,
 class Closer:
     """Looks every ``interval_s`` until told to stop; what is not ready is asked again."""
 
-    log_reader: LogReader
+    read_log: Callable[[], LogState]
     store: StoreLedger
     live_topic: str
     rows: int
@@ -53,7 +53,7 @@ class Closer:
     def once(self) -> int:
         """One round; how many windows were closed. Raises TryLater."""
         now_ms = self.clock_ms()
-        state = self.log_reader.state()
+        state = self.read_log()
         progress = self.store.progress()
         self._report(state, progress)
         live = state.ids[self.live_topic]

@@ -57,6 +57,12 @@ def drop(dsn: str) -> None:
         held.close()
 
 
+def drop_all() -> None:
+    """Close what this process holds: at its end, or between two schemas."""
+    for dsn in list(_open):
+        drop(dsn)
+
+
 def repeated(dsn: str, work: Callable[[Connection], Result]) -> tuple[Result, int]:
     """Run ``work`` until it commits; also how often it was repeated. Raises StoreBusy."""
     wait_s, began_s, retries = FIRST_WAIT_S, time.monotonic(), 0

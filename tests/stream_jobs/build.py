@@ -162,6 +162,8 @@ def _decoded(frame: bytes | None, packet_type: Any) -> dict[str, Any] | None:
     """The body as PERMISSIVE ``from_avro`` gives it: a row of NULLs where it does not decode."""
     blank = {field.name: None for field in packet_type}
     try:
-        return fastavro.schemaless_reader(io.BytesIO((frame or b"")[PREFIX_BYTES:-CRC_BYTES]), _schema(), None)  # type: ignore[return-value]
-    except (EOFError, ValueError, IndexError, UnicodeDecodeError, OverflowError, MemoryError):
+        body = fastavro.schemaless_reader(io.BytesIO((frame or b"")[PREFIX_BYTES:-CRC_BYTES]), _schema(), None)
+        pa.scalar(body, packet_type)
+    except (EOFError, ValueError, IndexError, UnicodeDecodeError, OverflowError, MemoryError, pa.ArrowInvalid):
         return blank
+    return body  # type: ignore[return-value]

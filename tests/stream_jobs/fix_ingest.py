@@ -19,6 +19,7 @@ from stream_jobs.jobs import ingest
 from stream_jobs.log import LogReader, starting_offsets
 from stream_jobs.sinks import SINKS
 from stream_jobs.sinks.base import Receipt, Target
+from stream_jobs.sinks.connection import drop_all
 from stream_jobs.sinks.ledger import StoreLedger
 from stream_jobs.wiring import make_topics, topic_kinds
 from tests.stream_jobs.build import Device, Frame, add_devices
@@ -48,6 +49,7 @@ class Line:
     bootstrap: str
     prefix: str
     dsn: str
+    superuser_dsn: str
     scratch: Path
     devices: dict[str, Device]
     sink: str = "tasks"
@@ -96,10 +98,12 @@ def heart(
     kafka_bootstrap: str,
     topic_prefix: str,
     role_dsn: Callable[[str], str],
+    schema_dsn: str,
     tmp_path: Path,
 ) -> Iterator[Line]:
     """A line with three devices of two tenants."""
     dsn = role_dsn(ROLE_SINK)
     devices = add_devices(dsn, {"north": ["car1", "car2"], "south": ["wtg1"]})
-    yield Line(spark, kafka_bootstrap, topic_prefix, dsn, tmp_path, devices)
+    yield Line(spark, kafka_bootstrap, topic_prefix, dsn, schema_dsn, tmp_path, devices)
+    drop_all()
     gc.collect()  # Py4J's sockets go now, under this test's filter

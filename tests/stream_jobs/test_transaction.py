@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -11,6 +11,7 @@ import pytest
 from contracts.packet import Block, DoubleBlock, Gap
 from contracts.tables import ROLE_SINK
 from stream_jobs.sinks.base import Receipt
+from stream_jobs.sinks.connection import drop_all
 from stream_jobs.sinks.tasks import store_partition
 from tests.stream_jobs.build import LIVE, T0, Device, Record, add_devices, in_log_order, speed, table, target
 
@@ -31,9 +32,10 @@ class Store:
 
 
 @pytest.fixture
-def store(role_dsn: Callable[[str], str]) -> Store:
+def store(role_dsn: Callable[[str], str]) -> Iterator[Store]:
     dsn = role_dsn(ROLE_SINK)
-    return Store(dsn, add_devices(dsn, {"north": ["car1", "car2"], "south": ["wtg1"]}))
+    yield Store(dsn, add_devices(dsn, {"north": ["car1", "car2"], "south": ["wtg1"]}))
+    drop_all()
 
 
 def test_a_packet_becomes_readings_windows_and_latest(store: Store) -> None:

@@ -1,0 +1,158 @@
+"""When windows are called closed, what is said of them, and that a correction is said again."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from prometheus_client import CollectorRegistry
+
+from contracts.errors import TryLater
+from contracts.tables import ROLE_SINK
+from stream_jobs.jobs.closer import Closer, watermark_ms
+from stream_jobs.log import Extent, LogState
+from stream_jobs.metrics import IngestMetrics
+from stream_jobs.sinks.connection import drop_all
+from stream_jobs.sinks.ledger import StoreLedger, Taken
+from stream_jobs.sinks.tasks import store_partition
+from tests.stream_jobs.build import LIVE, T0, TOPICS, Device, Record, add_devices, in_log_order, speed, table, target
+
+
+def test_a_partition_that_is_caught_up_stands_at_now_and_one_that_is_not_at_what_is_stored() -> None:
+    extents = {0: Extent(0, 5), 1: Extent(0, 0), 2: Extent(4, 9)}
+    assert watermark_ms(1_000, extents, {0: Taken(5, 10), 2: Taken(9, 20)}) == 1_000
+    assert watermark_ms(1_000, extents, {0: Taken(4, 10), 2: Taken(9, 20)}) == 10
+    assert watermark_ms(1_000, extents, {0: Taken(5, 10)}) == 0
+    assert watermark_ms(1_000, {0: Extent(0, 5)}, {0: Taken(4, 9_999)}) == 1_000
+
+
+class FixedLog:
+    """Kafka, as the test says it is."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.away = False
+
+    def state(self) -> LogState:
+        if self.away:
+            raise TryLater("away")
+        return LogState({LIVE: TOPICS[LIVE].topic_id}, {LIVE: {0: Extent(0, self.end)}})
+
+
+class Scene:
+    """A store, a log and a clock for the closer."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn, self.now_ms, self.log, self.offset = dsn, T0, FixedLog(0), 0
+        self.car: Device = add_devices(dsn, {"north": ["car1"]})["car1"]
+        self.ledger = StoreLedger(dsn)
+        self.closer = Closer(
+            lambda: self.log.state(), self.ledger, LIVE, 100, 0.01, lambda: self.now_ms,
+            IngestMetrics(CollectorRegistry()),
+        )  # fmt: skip
+
+    def put(self, seq: int, *values: int, received_ms: int, base_ms: int = T0) -> None:
+        frame = self.car.packet(seq, speed(*values), base_ms=base_ms)
+        records: list[Record] = in_log_order([(frame, self.car.stamp(received_ms))], first=self.offset)
+        store_partition(target(self.dsn), table(records).to_batches())
+        self.offset += 1
+        self.log.end = self.offset
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.dsn) as connection:
+            return connection.execute(statement.encode()).fetchall()
+
+    def said(self) -> list[dict[str, Any]]:
+        rows = self.rows("SELECT kafka_value FROM outbox WHERE topic = 'windows' ORDER BY outbox_id")
+        return [json.loads(bytes(row[0])) for row in rows]
+
+
+@pytest.fixture
+def scene(role_dsn: Callable[[str], str]) -> Iterator[Scene]:
+    made = Scene(role_dsn(ROLE_SINK))
+    yield made
+    made.ledger.disconnect()
+    drop_all()
+
+
+def test_a_window_closes_after_its_end_and_grace_and_is_said_once(scene: Scene) -> None:
+    scene.put(1, 100, 300, received_ms=T0 + 500)
+    scene.now_ms = T0 + 24_999
+    assert scene.closer.once() == 0
+    scene.now_ms = T0 + 25_000
+    assert scene.closer.once() == 1 and scene.closer.once() == 0
+    assert scene.said() == [
+        {
+            "device": "car1", "signal": "Vehicle.Speed", "width_s": 10, "starts_at": "2026-09-21T14:13:20Z", "n": 2,
+            "min": 1.0, "max": 3.0, "mean": 2.0, "last": 3.0, "revision": 0, "final": False,
+        }
+    ]  # fmt: skip
+    assert scene.rows("SELECT kafka_key, tenant_id, published_at FROM outbox") == [("car1", scene.car.tenant_id, None)]
+    scene.now_ms = T0 + 140_000
+    assert scene.closer.once() == 1 and scene.said()[1]["width_s"] == 60
+
+
+def test_a_store_that_lags_does_not_close_windows_by_the_clock(scene: Scene) -> None:
+    scene.put(1, 100, received_ms=T0 + 500)
+    scene.log.end += 1
+    scene.now_ms = T0 + 500_000
+    assert scene.closer.once() == 0
+    scene.put(2, 7, base_ms=T0 + 26_000, received_ms=T0 + 26_000)
+    scene.log.end += 1
+    assert scene.closer.once() == 1
+
+
+def test_a_late_packet_reopens_its_window_which_is_said_again_with_a_higher_revision(scene: Scene) -> None:
+    scene.put(1, 100, received_ms=T0 + 500)
+    scene.now_ms = T0 + 200_000
+    assert scene.closer.once() == 2
+    scene.put(2, 500, received_ms=T0 + 190_000)
+    assert scene.rows("SELECT DISTINCT state FROM window_aggregates") == [(2,)]
+    assert scene.closer.once() == 2
+    assert [(one["width_s"], one["n"], one["max"], one["revision"]) for one in scene.said()] == [
+        (10, 1, 1.0, 0), (60, 1, 1.0, 0), (10, 2, 5.0, 1), (60, 2, 5.0, 1),
+    ]  # fmt: skip
+    assert scene.rows("SELECT revision, n FROM window_publications WHERE width_s = 10 ORDER BY revision") == [
+        (0, 1), (1, 2),
+    ]  # fmt: skip
+    assert scene.rows("SELECT n, first_published_n, mean, first_published_mean FROM late WHERE width_s = 10") == [
+        (2, 1, 3.0, 1.0)
+    ]
+
+
+def test_what_came_by_the_backlog_in_time_is_said_again_under_its_revision(scene: Scene) -> None:
+    scene.put(1, 100, received_ms=T0 + 500)
+    scene.now_ms = T0 + 30_000
+    assert scene.closer.once() == 1
+    scene.put(2, 500, received_ms=T0 + 20_000)
+    assert scene.closer.once() == 1
+    assert [(one["n"], one["revision"]) for one in scene.said()] == [(1, 0), (2, 0)]
+    assert scene.rows("SELECT n FROM window_publications") == [(1,)]
+
+
+def test_the_loop_goes_on_when_kafka_was_away(scene: Scene) -> None:
+    scene.put(1, 100, received_ms=T0 + 500)
+    scene.now_ms = T0 + 200_000
+    scene.log.away = True
+    stop, asked = threading.Event(), threading.Event()
+    state = scene.log.state
+
+    def watched() -> LogState:
+        asked.set()
+        return state()
+
+    scene.log.state = watched  # type: ignore[method-assign]
+    thread = threading.Thread(target=scene.closer.run, args=(stop,))
+    thread.start()
+    assert asked.wait(30)
+    scene.log.away = False
+    closed = "SELECT count(*) FROM window_aggregates WHERE state = 1"
+    while scene.rows(closed) != [(2,)]:
+        assert thread.is_alive()
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive()
