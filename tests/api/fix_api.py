@@ -81,7 +81,7 @@ class Fleet:
             "last_at": at + timedelta(milliseconds=max(offsets)), "boot_epoch": 1, "seq": seq, "base_ms": ms_of(at),
             "device_key": self.devices[device], "tenant_id": self.tenant_of(device), "samples": len(samples), "lane": 0,
             "clock_trusted": True, "signals": [one[0] for one in samples], "offsets_ms": offsets,
-            "vals": [one[2] for one in samples],
+            "vals": [float(one[2]) for one in samples],
             "qualities": [one[3] for one in samples] if any(one[3] for one in samples) else None,
             "sha256": hashlib.sha256(f"{device}{seq}".encode()).digest(),
         })  # fmt: skip
