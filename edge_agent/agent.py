@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from contracts.commands import Command
 from contracts.status import encode_status
 from edge_agent.clock import Clock
-from edge_agent.commands import CommandDesk
+from edge_agent.commands import CommandDesk, Handler
 from edge_agent.errors import SpoolCorruptError, SpoolFullError
 from edge_agent.journal import AcceptedPacket, Journal
 from edge_agent.link import Link
@@ -61,6 +61,8 @@ class Parts:
     """Opens the spool; True when the file at hand is known to be damaged. Raises SpoolFullError."""
     give_reserve: Callable[[], None]
     """Release the bytes that are held back for a full disk."""
+    on_receipt: Handler
+    """Takes the cloud's receipts for crash records."""
     take_reserve: Callable[[], bool]
     """Hold them back again; False while the disk has none."""
 
@@ -74,7 +76,9 @@ class Agent:
         self._settings, self._parts, self._clock, self._journal = settings, parts, clock, journal
         self.wake = wake
         """Set by the link when it has news; ``run`` waits on it, a fleet may share one event among agents."""
-        self.desk = CommandDesk(settings.device, {"ping": self._answer_ping, "resync": self._resync})
+        self.desk = CommandDesk(
+            settings.device, {"ping": self._answer_ping, "resync": self._resync, "receipt": parts.on_receipt}
+        )
         self.waiting = Waiting(settings.spool.memory_bytes)
         self.spool: Spool | None = None
         self._damaged = False

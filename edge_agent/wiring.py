@@ -15,9 +15,11 @@ from __future__ import annotations
 import threading
 from functools import partial
 
+from contracts.commands import Command
 from contracts.signals import catalogue
 from edge_agent.agent import Agent, Parts
 from edge_agent.clock import Clock, SystemClock
+from edge_agent.commands import Handler
 from edge_agent.journal import FileJournal, Journal, read_journal
 from edge_agent.link import Link
 from edge_agent.mqtt_link import MqttLink
@@ -36,6 +38,10 @@ def no_journal(_packets: object) -> None:
     """For devices whose history nobody compares."""
 
 
+def _no_receipt(_command: Command) -> None:
+    """For devices without a crash recorder."""
+
+
 def build_agent(
     settings: AgentSettings,
     source: Source,
@@ -43,10 +49,12 @@ def build_agent(
     journal: Journal = no_journal,
     wake: threading.Event | None = None,
     link: Link | None = None,
+    on_receipt: Handler | None = None,
 ) -> Agent:
     """One agent, not started. Raises SettingsError when certificates cannot be used.
 
-    ``wake`` may be shared by the agents of one worker thread; ``link`` replaces MQTT in tests.
+    ``wake`` may be shared by the agents of one worker thread; ``link`` replaces MQTT in tests;
+    ``on_receipt`` is given the cloud's receipts.
     """
     clock = clock or SystemClock()
     wake = wake or threading.Event()
@@ -63,6 +71,7 @@ def build_agent(
         link=link,
         uplink=Uplink(link, settings.uplink),
         open_spool=open_own,
+        on_receipt=on_receipt or _no_receipt,
         give_reserve=partial(release_reserve, settings.spool),
         take_reserve=partial(restore_reserve, settings.spool),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from contracts.packet import decode_packet
 from edge_agent.agent import Agent
 from edge_agent.clock import ManualClock
+from edge_agent.commands import Handler
 from edge_agent.journal import AcceptedPacket
 from edge_agent.sources import Reading
 from edge_agent.wiring import build_agent
@@ -41,13 +42,25 @@ class Sensor:
 class Rig:
     """An agent, its cloud, its clock and its history."""
 
-    def __init__(self, folder: Path, source: Any = None, clock: ManualClock | None = None, **parts: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: Any = None,
+        clock: ManualClock | None = None,
+        on_receipt: Handler | None = None,
+        **parts: Any,
+    ) -> None:
         self.clock = clock or ManualClock(NOW_MS)
         self.cloud = Cloud()
         self.source = source or Sensor()
         self.history: dict[tuple[int, int], AcceptedPacket] = {}
         self.agent: Agent = build_agent(
-            agent_settings(folder, **parts), self.source, self.clock, self.remember, link=self.cloud
+            agent_settings(folder, **parts),
+            self.source,
+            self.clock,
+            self.remember,
+            link=self.cloud,
+            on_receipt=on_receipt,
         )
 
     def remember(self, packets: Sequence[AcceptedPacket]) -> None:

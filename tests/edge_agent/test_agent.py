@@ -205,6 +205,18 @@ def test_commands_are_obeyed_once_and_not_after_their_time(tmp_path: Path) -> No
     rig.agent.stop(0)
 
 
+def test_receipts_reach_whoever_keeps_them(tmp_path: Path) -> None:
+    taken: list[Command] = []
+    rig = Rig(tmp_path, on_receipt=taken.append)
+    rig.agent.start()
+    rig.run(200)
+    receipt = Command("r1", "car-1", "receipt", 11, NOW_MS + 60_000, {"sha256": "00"})
+    rig.cloud.down("cmd", encode_command(receipt))
+    rig.run(200)
+    assert taken == [receipt]
+    rig.agent.stop(0)
+
+
 def test_resync_sends_again_what_is_not_confirmed(tmp_path: Path) -> None:
     rig = Rig(tmp_path)
     rig.cloud.acks = False
