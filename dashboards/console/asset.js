@@ -3,7 +3,7 @@
 import { all, get, listen, now } from "./client.js";
 import { Chart } from "./chart.js";
 import { el, notice, stateBadge, text } from "./dom.js";
-import { NOTHING, age, clock, moment, number, plural, scaled, unit, zoneName } from "./format.js";
+import { NOTHING, age, clock, moment, number, plural, unit, word, zoneName } from "./format.js";
 import { HEADLINES, catalogue, label } from "./signals.js";
 import { ageS, isBad, qualityText, stateOf } from "./state.js";
 
@@ -173,7 +173,7 @@ class Card {
     if (this.value && this.value.ms > ms) return;
     const fresh = !this.value || this.value.ms < ms;
     this.value = { ...value, ms };
-    const [shown, name] = scaled(value.value, this.signal.unit, this.signal.resolution);
+    const [shown, name] = word(value.value, this.signal);
     text(this.now, shown);
     text(this.unit, value.value === null ? "" : name);
     const bad = isBad(value.quality);
@@ -265,6 +265,7 @@ class Card {
   }
 
   tell(point) {
+    this.root.classList.toggle("reading", Boolean(point));
     if (!point) text(this.read, this.loadedTo !== null && !this.points.length ? `no data in the last ${this.view.range.name}` : "");
     else if (this.view.range.widthS) text(this.read, `${clock(point.t)}  ${this.word(point.mid)} (${number(point.low, this.signal.resolution)} … ${number(point.high, this.signal.resolution)}, ${point.n} samples)`);
     else text(this.read, `${clock(point.t)}  ${point.mid === null ? NOTHING : this.word(point.mid)}`);

@@ -116,7 +116,7 @@ export class Chart {
     pen.textAlign = "right";
     pen.textBaseline = "middle";
     if (this.points.length) {
-      const step = niceStep((high - low) / Math.max(2, Math.floor(inner.h / 32)));
+      const step = niceStep((high - low) / Math.max(2, Math.floor(inner.h / 25)));
       for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
         line(pen, PAD.left, y(v), PAD.left + inner.w, y(v));
         pen.fillText(axisNumber(v, step), PAD.left - 6, y(v));
@@ -195,12 +195,14 @@ function line(pen, x1, y1, x2, y2) {
 
 function niceStep(raw) {
   const power = 10 ** Math.floor(Math.log10(raw));
-  return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= raw);
+  return [1, 2, 2.5, 5, 10].map((step) => step * power).find((step) => step >= raw);
 }
 
 function axisNumber(value, step) {
   const size = Math.abs(value) < step / 1e6 ? 0 : value;
   if (step >= 1e6) return `${number(size / 1e6, 1)} M`;
-  if (step >= 1e3) return `${number(size / 1e3, 1)} k`;
-  return number(size, Math.min(1, 10 ** Math.floor(Math.log10(step))));
+  if (step >= 1e3) return `${number(size / 1e3, step % 1e3 ? 0.1 : 1)} k`;
+  // as many decimals as the step has, so that neighbours differ and look alike
+  const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (Number.isInteger(step / 10 ** Math.floor(Math.log10(step) + 1e-9)) ? 0 : 1));
+  return size.toFixed(decimals).replace("-", "\u2212");
 }

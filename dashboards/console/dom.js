@@ -20,7 +20,7 @@ export function text(node, value) {
 
 export const STATES = {
   live: { label: "Live", hint: "measured within the last 15 s", shape: "M8 3a5 5 0 1 0 0 10a5 5 0 0 0 0-10z" },
-  catching_up: { label: "Catching up", hint: "sending what it stored while offline", shape: "M8 3a5 5 0 0 0 0 10z M8 3.8a4.2 4.2 0 0 1 0 8.4", line: true },
+  catching_up: { label: "Catching up", hint: "sending what it stored while offline", shape: "M8 3a5 5 0 0 0 0 10z", outline: "M8 3.8a4.2 4.2 0 0 1 0 8.4" },
   delayed: { label: "Delayed", hint: "nothing for more than 15 s", shape: "M8 2.6L14 13H2z" },
   silent: { label: "Silent", hint: "nothing for more than a minute", shape: "M3.5 3.5h9v9h-9z" },
   recording: { label: "Recording", hint: "a recorded drive, replayed", shape: "M5 3l8 5l-8 5z" },
@@ -32,10 +32,13 @@ export function stateMark(state) {
   svg.setAttribute("viewBox", "0 0 16 16");
   svg.setAttribute("class", `shape shape-${state}${STATES[state].hollow ? " hollow" : ""}`);
   svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", STATES[state].shape);
-  if (STATES[state].line) path.setAttribute("class", "lined");
-  svg.append(path);
+  for (const [name, d] of [["solid", STATES[state].shape], ["outline", STATES[state].outline]]) {
+    if (!d) continue;
+    const path = document.createElementNS(SVG, "path");
+    path.setAttribute("d", d);
+    path.setAttribute("class", name);
+    svg.append(path);
+  }
   return svg;
 }
 

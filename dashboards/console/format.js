@@ -44,7 +44,7 @@ export function count(number) {
 export function number(value, resolution = 0) {
   if (value === null || value === undefined || Number.isNaN(value)) return NOTHING;
   const size = Math.abs(value);
-  const wanted = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 1 ? 2 : 3;
+  const wanted = size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   const resolved = resolution > 0 ? Math.max(0, Math.round(-Math.log10(resolution))) : wanted;
   const text = value.toFixed(Math.min(wanted, resolved));
   const [whole, fraction] = text.split(".");
@@ -52,16 +52,27 @@ export function number(value, resolution = 0) {
   return fraction === undefined ? grouped : `${grouped}.${fraction}`;
 }
 
-const UNITS = { degrees: "°", celsius: "°C", percent: "%" };
+const UNITS = {
+  degrees: "°", "degrees/s": "°/s", Celsius: "°C", percent: "%", "m/s^2": "m/s²", "m^3/h": "m³/h", "l/100km": "l/100 km",
+};
 
 export function unit(name) {
   return UNITS[name] ?? name;
 }
 
 export function scaled(value, name, resolution) {
-  // watts of a turbine read better as kilowatts; the catalogue's unit stays in the tooltip
-  if (name === "W" && value !== null && Math.abs(value) >= 10000) return [number(value / 1000, 0.1), "kW"];
   return [number(value, resolution), unit(name)];
+}
+
+// A signal that is only ever 0 or 1 says no or yes.
+export function word(value, signal) {
+  const flag = signal?.kind === "state" && signal.minimum === 0 && signal.maximum === 1;
+  if (!flag || (value !== 0 && value !== 1)) return scaled(value, signal?.unit ?? "", signal?.resolution);
+  return [value ? "Yes" : "No", ""];
+}
+
+export function waited(seconds) {
+  return seconds < 1 ? "less than a second" : age(seconds);
 }
 
 export function plural(n, one, many = `${one}s`) {

@@ -2,7 +2,7 @@
 
 import { all, get, now } from "./client.js";
 import { el, notice } from "./dom.js";
-import { age, count, moment, plural } from "./format.js";
+import { age, count, moment, plural, waited } from "./format.js";
 
 const RELOAD_MS = 5000;
 const TILES = [
@@ -54,7 +54,7 @@ function verdict({ totals, items }) {
   const parts = [];
   if (!totals.accepted_packets) return notice("No agent has told its account yet.");
   if (!waiting) parts.push("Every accepted packet is accounted for.");
-  else parts.push(`${plural(waiting, "packet is", "packets are")} under way${oldest ? `; the oldest has waited ${age(oldest / 1000)}` : ""}.`);
+  else parts.push(`${plural(waiting, "packet is", "packets are")} under way${oldest ? `; the oldest has waited ${waited(oldest / 1000)}` : ""}.`);
   if (dropped) parts.push(`Agents dropped ${plural(dropped, "packet")} and reported them.`);
   return el("p", { class: `verdict ${dropped ? "warn" : waiting ? "wait" : "good"}`, role: "status" },
     el("span", { class: "verdict-mark", "aria-hidden": "true" }, dropped ? "!" : waiting ? "…" : "✓"), parts.join(" "));
@@ -77,7 +77,7 @@ function table(items) {
 
 function cell(row, name, number, at) {
   if (name === "device") return el("th", { scope: "row" }, row.device);
-  if (name === "oldest") return el("td", { class: "number" }, row.oldest_unacked_ms ? age(row.oldest_unacked_ms / 1000) : "–");
+  if (name === "oldest") return el("td", { class: "number" }, !row.oldest_unacked_ms ? "–" : row.oldest_unacked_ms < 1000 ? "< 1 s" : age(row.oldest_unacked_ms / 1000));
   if (name === "reported") {
     const ms = row.reported_at ? Date.parse(row.reported_at) : null;
     return el("td", { class: "number", title: ms ? moment(ms) : "never" }, ms ? `${age((at - ms) / 1000)}` : "–");
@@ -85,7 +85,7 @@ function cell(row, name, number, at) {
   const quiet = number && row[name] === 0 && !["accepted_packets", "stored_packets", "stored_samples"].includes(name);
   const ranges = name === "missing_packets" && row.missing.length
     ? row.missing.map((one) => (one.first === one.last ? `${one.first}` : `${one.first}–${one.last}`)).join(", ") : null;
-  return el("td", { class: `${number ? "number" : ""}${quiet ? " quiet" : ""}`, title: ranges && `sequence numbers ${ranges}` }, count(row[name]));
+  return el("td", { class: `${number ? "number" : ""}${quiet ? " faint" : ""}`, title: ranges && `sequence numbers ${ranges}` }, count(row[name]));
 }
 
 function aside(title, by, items) {

@@ -86,7 +86,7 @@ def busy(fleet: Fleet) -> Fleet:
     fleet.latest("north-11", SPEED.number, now - timedelta(days=2), 61.0)
     fleet.latest("north-11", RPM.number, now - timedelta(days=2), 61.0)
     fleet.latest("north-12", COOLANT.number, now, float("nan"), Quality.NOT_FINITE)
-    fleet.latest("north-t1", POWER.number, now, 1_842_000.0)
+    fleet.latest("north-t1", POWER.number, now, 1_842.0)
     fleet.latest("north-r1", SPEED.number, now - timedelta(days=600), 44.0)
     for number, device in enumerate(("north-1", "north-2", "north-10", "north-t1")):
         key, tenant = fleet.devices[device], fleet.tenants["north"]
@@ -120,8 +120,8 @@ def test_the_fleet_live_with_state_in_words_and_no_zero_for_nothing(
     assert states["Car 3"] == "No" and texts["Car 3"].count("–") == 5 and "0" not in texts["Car 3"]
     assert (states["Car 2"], states["2024-03-01 kit drive"]) == ("Catching", "Recording")
     assert "1\u202f842" in texts["Hill 1"] and "kW" in texts["Hill 1"]
-    busy.latest("north-3", SPEED.number, datetime.now(UTC), 77.25)
-    browser.wait_for(f"{ROWS}.some(r => r.innerText.includes('77.25') && r.innerText.includes('Live'))")
+    busy.latest("north-3", SPEED.number, datetime.now(UTC), 77.5)
+    browser.wait_for(f"{ROWS}.some(r => r.innerText.includes('77.5') && r.innerText.includes('Live'))")
     assert browser.complaints == []
 
 
@@ -155,8 +155,8 @@ def test_one_asset_s_charts(busy: Fleet, server: Server, browser: Browser, pictu
     browser.call("Input.dispatchKeyEvent", type="keyDown", key="ArrowLeft", windowsVirtualKeyCode=37)
     browser.wait_for("/samples/.test(document.querySelector('.read').textContent)")
     browser.photograph(pictures / "asset-windows.png")
-    busy.latest("north-1", SPEED.number, datetime.now(UTC), 12.34)
-    browser.wait_for("document.querySelector('.now').textContent.startsWith('12.34')")
+    busy.latest("north-1", SPEED.number, datetime.now(UTC), 12.5)
+    browser.wait_for("document.querySelector('.now').textContent.startsWith('12.5')")
     assert "UTC" in browser.ask("document.querySelector('.how').textContent")
     assert browser.complaints == []
 
