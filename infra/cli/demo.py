@@ -36,6 +36,7 @@ from infra.wiring import DailyMaintenance, build_stack
 from simulators.plan import TENANTS, FleetPlan
 
 DRAIN_S = 60.0
+EXIT_INTERRUPTED = 130
 FLEET_END_S = 55.0
 """How long the fleet may take to end; its own drain is shorter (simulators.settings)."""
 KEY_LIFETIME = timedelta(days=7)
@@ -55,12 +56,13 @@ def demo(
     stop = threading.Event()
     with _stack(settings, stop) as stack:
         if stop.is_set():
-            raise typer.Exit(130)
+            raise typer.Exit(EXIT_INTERRUPTED)
         summary = _run(stack, plan_fleet(stack, settings.home / "demo", cars, turbines), seconds, stop)
-    if summary is not None:
-        typer.echo(json.dumps(summary))
-        if summary["lost_packets"] or summary["doubled_packets"] or summary["altered"] or summary["foreign"]:
-            raise typer.Exit(1)
+    if summary is None:
+        raise typer.Exit(0 if seconds is None else EXIT_INTERRUPTED)
+    typer.echo(json.dumps(summary))
+    if summary["lost_packets"] or summary["doubled_packets"] or summary["altered"] or summary["foreign"]:
+        raise typer.Exit(1)
 
 
 @contextlib.contextmanager
@@ -80,7 +82,7 @@ def _stack(settings: InfraSettings, stop: threading.Event) -> Iterator[Stack]:
         except ServiceFailed:
             if not stop.is_set():
                 raise
-            raise typer.Exit(130) from None
+            raise typer.Exit(EXIT_INTERRUPTED) from None
         report_start(session.supervisor, time.monotonic() - begun)
         _obey(stop)
         upkeep = DailyMaintenance(session.stack)
@@ -160,7 +162,7 @@ def _drain(plan: FleetPlan, stack: Stack, watch: _Watch, acknowledged: bool, sto
     history = read_journal(plan.history) if plan.history.exists() else {}
     deadline_s = time.monotonic() + DRAIN_S
     while watch.store.packets < len(history) and time.monotonic() < deadline_s and not stop.wait(0.2):
-        _progress(watch, 0)
+        _progress(watch, DRAIN_S - (deadline_s - time.monotonic()))
     proof = prove(history, reader_dsn(stack))
     while not proof.complete and time.monotonic() < deadline_s and not stop.wait(2.0):
         proof = prove(history, reader_dsn(stack))
