@@ -12,10 +12,10 @@ import numpy as np
 
 from anomaly.types import Bools, Floats, Ints, Rows
 
-BINS = 56
-BINS_PER_OCTAVE = 3
-CENTRE_BIN = 28
-"""The bin of the unit itself: bins reach from unit / 645 to unit * 645."""
+BINS = 96
+BINS_PER_OCTAVE = 5
+CENTRE_BIN = 48
+"""The bin of the unit itself: bins reach from unit / 776 to unit * 776."""
 TAIL_SHARE = 0.1
 HALVE_AT = 60_000
 """Counts are 16 bit; halving them all at this total makes the far past fade."""
@@ -26,6 +26,7 @@ RAREST = 30.0
 MIN_EXCESSES = 12
 """Fewer excesses than this fit an exponential (shape zero): its one parameter is their mean."""
 _EDGES = 2.0 ** ((np.arange(BINS + 1) - CENTRE_BIN) / BINS_PER_OCTAVE)
+_CENTRES = np.sqrt(_EDGES[1:] * _EDGES[:-1])
 _SMALLEST = 1e-300
 
 
@@ -36,8 +37,11 @@ def bin_of(value: Floats, unit: Floats) -> Ints:
     return np.asarray(np.clip(raw, 0, BINS - 1), dtype=np.int64)
 
 
-def start_of_tail(counts: Rows, unit: Floats) -> Floats:
-    """The value that TAIL_SHARE of the past exceeded, interpolated inside of its bin; shapes (..., BINS), (...)."""
+def rarity(counts: Rows, unit: Floats, value: Floats) -> Floats:
+    """-log10 of the probability of a value as large, by an exponential tail above the TAIL_SHARE point; 0 below it.
+
+    Shapes (..., BINS), (...), (...). Where the tail starts and how long it is are read off the counts.
+    """
     numbers = counts.astype(np.float64)
     at_least = np.cumsum(numbers[..., ::-1], -1)[..., ::-1]
     wanted = TAIL_SHARE * at_least[..., 0]
@@ -46,17 +50,13 @@ def start_of_tail(counts: Rows, unit: Floats) -> Floats:
     above = np.take_along_axis(at_least, first[..., None], -1)[..., 0] - here
     inside = np.where(here > 0, (wanted - above) / np.maximum(here, 1.0), 0.0)
     lower = np.where(first > 0, _EDGES[first], 0.0)
-    return np.asarray(unit * (_EDGES[first + 1] - inside * (_EDGES[first + 1] - lower)))
-
-
-def rarity(start: Floats, excess: Floats, unit: Floats, value: Floats) -> Floats:
-    """-log10 of the probability of a value as large, by an exponential tail above ``start``; 0 below it.
-
-    ``excess`` is the mean over all of the past of what lay above ``start`` (0 for a value below).
-    """
-    mean = np.maximum(excess / TAIL_SHARE, LEAST_EXCESS * unit + _SMALLEST)
-    rare = -np.log10(TAIL_SHARE) + (value - start) / mean / np.log(10.0)
-    return np.where(value > start, np.clip(rare, 0.0, RAREST), 0.0)
+    start = _EDGES[first + 1] - inside * (_EDGES[first + 1] - lower)
+    beyond = np.maximum(_CENTRES - start[..., None], 0.0) * (np.arange(BINS) > first[..., None])
+    in_first = 0.5 * (_EDGES[first + 1] - start) * inside * here
+    mean = ((beyond * numbers).sum(-1) + in_first) / np.maximum(wanted, 1.0)
+    scaled = value / np.maximum(unit, _SMALLEST)
+    rare = -np.log10(TAIL_SHARE) + (scaled - start) / np.maximum(mean, LEAST_EXCESS) / np.log(10.0)
+    return np.where(scaled > start, np.clip(rare, 0.0, RAREST), 0.0)
 
 
 def count(counts: Rows, unit: Floats, value: Floats, counted: Bools) -> None:
@@ -83,10 +83,10 @@ def _rescale(counts: Rows, ratio: float) -> None:
     counts[0] = lowest
 
 
-def gpd(excesses: Floats) -> tuple[float, float]:
+def gpd(excesses: Floats, heaviest: float = 1.0) -> tuple[float, float]:
     """Shape and scale of the generalised Pareto distribution, by maximum profile likelihood over a grid.
 
-    ``excesses`` are positive distances above the initial threshold.
+    ``excesses`` are positive distances above the initial threshold; ``heaviest`` bounds the shape where theory does.
     """
     mean = float(excesses.mean())
     if len(excesses) < MIN_EXCESSES or mean <= 0:
@@ -95,7 +95,7 @@ def gpd(excesses: Floats) -> tuple[float, float]:
     theta = np.concatenate([-np.geomspace(0.999, 0.01, 24) / largest, np.geomspace(0.01, 20.0, 40) / mean])
     shape = np.log1p(np.outer(theta, excesses)).mean(1)
     scale = shape / theta
-    likelihood = -np.log(scale) - 1.0 - shape
+    likelihood = np.where(shape <= heaviest, -np.log(scale) - 1.0 - shape, -np.inf)
     exponential = -np.log(mean) - 1.0
     best = int(np.argmax(likelihood))
     if likelihood[best] <= exponential or shape[best] < -0.5:

@@ -3,8 +3,9 @@
 The first ``warm`` readings of a regime fix its mean and spread; afterwards they follow slowly and only with readings
 that were no alarm. Two one-sided sums collect what lies more than ``slack`` spreads away; their largest, over all
 signals, is the score. The threshold is the device's own: a generalised Pareto tail over its past excesses
-(``anomaly.tail.gpd``) at risk ``risk``, never below ``floor``. A regime the device has not been warm in is answered
-as unknown.
+(``anomaly.tail.gpd``) at risk ``risk``, never below ``floor``. An excess is the peak of a run above the start of the
+tail, taken when the run is over, and not at all when it became an alarm: the onset of a fault teaches nothing. A
+regime the device has not been warm in is answered as unknown.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ EXCESSES = 32
 START_RATE = 0.02
 """Stochastic approximation of the START_SHARE quantile of the score, as a share of its running mean."""
 START_SHARE = 0.05
+HEAVIEST = 0.05
+"""The sum of a healthy signal is a reflected random walk, whose tail is exponential (shape zero)."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class EwmaCusum(Detector):
         fields = [
             ("mean", "<f4", (self.regimes, self.signals)), ("var", "<f4", (self.regimes, self.signals)),
             ("n", "<u4", (self.regimes,)), ("up", "<f4", (self.signals,)), ("down", "<f4", (self.signals,)),
-            ("start", "<f4"), ("typical", "<f4"), ("scored", "<u4"), ("over", "<u4"), ("level", "<f4"),
+            ("start", "<f4"), ("peak", "<f4"), ("typical", "<f4"), ("scored", "<u4"), ("over", "<u4"), ("level", "<f4"),
             ("excess", "<f4", (EXCESSES,)),
         ]  # fmt: skip
         fresh = np.zeros(1, dtype=fields)
@@ -99,6 +102,7 @@ class EwmaCusum(Detector):
         )
         inside = (readings.regime >= 0) & (readings.regime < self.regimes)
         self._learn_level(rows, readings, np.flatnonzero(inside & ~verdict.alarm))
+        rows["peak"] = np.where(verdict.alarm, -1.0, rows["peak"])
         self._learn_tail(rows, verdict, np.flatnonzero(known & ~verdict.alarm))
 
     def _cap(self, rows: Rows) -> Floats:
@@ -125,17 +129,19 @@ class EwmaCusum(Detector):
         above = score > mine["start"]
         step = START_RATE * np.maximum(mine["typical"], 0.1)
         mine["start"] += step * np.where(above, 1.0 - START_SHARE, -START_SHARE)
-        for row in np.flatnonzero(above & (mine["scored"] > self.warm)):
-            self._excess(mine[row : row + 1], float(score[row]))
+        ended = ~above & (mine["peak"] > 0)
+        for row in np.flatnonzero(ended & (mine["scored"] > self.warm)):
+            self._excess(mine[row : row + 1])
+        mine["peak"] = np.where(above, np.where(mine["peak"] < 0, -1.0, np.maximum(mine["peak"], score)), 0.0)
         rows[use] = mine
 
-    def _excess(self, row: Rows, score: float) -> None:
-        past = float(row["start"][0])
-        if score <= past:
+    def _excess(self, row: Rows) -> None:
+        past, peak = float(row["start"][0]), float(row["peak"][0])
+        if peak <= past:
             return
-        row["excess"][0, int(row["over"][0]) % EXCESSES] = score - past
+        row["excess"][0, int(row["over"][0]) % EXCESSES] = peak - past
         row["over"] += 1
         kept = row["excess"][0, : min(int(row["over"][0]), EXCESSES)].astype(np.float64)
-        shape, scale = tail.gpd(kept)
+        shape, scale = tail.gpd(kept, HEAVIEST)
         level = tail.gpd_level(shape, scale, past, START_SHARE, self.risk)
         row["level"] = min(max(level, self.floor), self.ceiling)

@@ -1,8 +1,8 @@
-"""One series against its own past: level, hour of day, hour by kind of day, and restlessness, each by its own tail.
+"""One series against its own past: level, hour of working day or weekend, and restlessness.
 
-Four distances are taken from every reading: from a slow mean, from the mean of this hour of the day, from the mean
-of this hour on working days or weekends (both shrunk to the slow mean while the hour is young), and of the fast mean
-step from the slow mean step (on a logarithm). Each is turned into its rarity on this very series (``anomaly.tail``),
+Three distances are taken from every reading: from a slow mean, from the mean of this hour on working days or on
+weekends (shrunk to the slow mean while the hour is young), and of the fast mean step from the slow mean step (on a
+logarithm). Each is turned into its rarity on this very series (``anomaly.tail``),
 so that one threshold, a probability, fits every series. The largest rarity is the score, and it is told once: while
 an excursion lasts, only what tops a fading memory of what was already told is told again.
 
@@ -22,7 +22,7 @@ from anomaly.types import Floats, Ints, Rows
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-FEATURES = 4
+FEATURES = 3
 EPOCH_WEEKDAY = 3
 """1 January 1970 was a Thursday; Monday is 0, so 5 and 6 are the weekend."""
 
@@ -38,8 +38,7 @@ class OwnPast(Detector):
     level: float = 0.01
     fast: float = 1 / 12
     hour_rate: float = 0.02
-    hour_prior: float = 1.0
-    kind_prior: float = 4.0
+    hour_prior: float = 4.0
     warm: int = 30
     memory: float = 70.0
     memory_share: float = 0.05
@@ -58,27 +57,22 @@ class OwnPast(Detector):
             dtype=[
                 ("n", "<u4"), ("slow", "<f8"), ("level", "<f8"), ("variance", "<f8"), ("last", "<f8"),
                 ("step_fast", "<f8"), ("step_slow", "<f8"), ("told", "<f8"), ("unit", "<f8", (FEATURES,)),
-                ("excess", "<f8", (FEATURES,)),
-                ("hour", "<f4", (24,)), ("kind", "<f4", (48,)), ("seen", "<u2", (48,)),
+                ("kind", "<f4", (48,)), ("seen", "<u2", (48,)),
                 ("counts", "<u2", (FEATURES, tail.BINS)),
             ],
         )  # fmt: skip
 
-    def _slots(self, at_ms: Ints) -> tuple[Ints, Ints]:
+    def _slot(self, at_ms: Ints) -> Ints:
         hour = at_ms // HOUR_MS % 24
         weekend = ((at_ms // DAY_MS + EPOCH_WEEKDAY) % 7 >= 5).astype(np.int64)
-        return hour, hour + 24 * weekend
+        return np.asarray(hour + 24 * weekend)
 
-    def _expected(self, rows: Rows, at_ms: Ints) -> tuple[Floats, Floats]:
-        """Means of the hour and of the hour by kind of day, shrunk to the slow mean."""
-        hour, kind = self._slots(at_ms)
-        each = np.arange(len(rows))
-        seen = rows["seen"].astype(np.float64)
-        of_kind, of_hour = seen[each, kind], seen[each, hour] + seen[each, hour + 24]
-        for_hour = of_hour / (of_hour + self.hour_prior)
-        for_kind = of_kind / (of_kind + self.kind_prior)
-        by_hour = for_hour * rows["hour"][each, hour] + (1 - for_hour) * rows["slow"]
-        return by_hour, for_kind * rows["kind"][each, kind] + (1 - for_kind) * rows["slow"]
+    def _expected(self, rows: Rows, at_ms: Ints) -> Floats:
+        """Mean of this hour on this kind of day, shrunk to the slow mean."""
+        kind, each = self._slot(at_ms), np.arange(len(rows))
+        seen = rows["seen"][each, kind].astype(np.float64)
+        weight = seen / (seen + self.hour_prior)
+        return np.asarray(weight * rows["kind"][each, kind] + (1 - weight) * rows["slow"])
 
     def _steps(self, rows: Rows, value: Floats) -> Floats:
         step = np.where(rows["n"] > 0, np.abs(value - rows["last"]), 0.0)
@@ -87,10 +81,9 @@ class OwnPast(Detector):
 
     def _features(self, rows: Rows, readings: Readings) -> Floats:
         value = readings.values[:, 0]
-        by_hour, by_kind = self._expected(rows, readings.at_ms)
         floor = 1e-3 * np.sqrt(rows["variance"]) + 1e-9
         restless = np.log(self._steps(rows, value) + floor) - np.log(rows["step_slow"] + floor)
-        far = np.stack([value - by_kind, value - by_hour, restless, value - rows["level"]], axis=1)
+        far = np.stack([value - self._expected(rows, readings.at_ms), restless, value - rows["level"]], axis=1)
         return np.where((rows["n"] > 0)[:, None], np.abs(far), 0.0)
 
     def _faded(self, rows: Rows) -> Floats:
@@ -101,12 +94,11 @@ class OwnPast(Detector):
         value = readings.values[:, 0]
         known = np.isfinite(value) & (readings.regime >= 0)
         features = self._features(rows, readings)
-        start = tail.start_of_tail(rows["counts"], rows["unit"])
-        rare = tail.rarity(start, rows["excess"], rows["unit"], features)
+        rare = tail.rarity(rows["counts"], rows["unit"], features)
         ready = rows["n"] >= 2 * self.warm
         score = np.where(ready & known, rare.max(axis=1), 0.0)
         score = np.where(score > self._faded(rows), score, 0.0)
-        by_kind = self._expected(rows, readings.at_ms)[1]
+        by_kind = self._expected(rows, readings.at_ms)
         width = np.sqrt(rows["variance"])
         return columns(score, self.threshold, known, low=by_kind - 3 * width, high=by_kind + 3 * width)
 
@@ -117,9 +109,6 @@ class OwnPast(Detector):
         n = mine["n"].astype(np.float64)
         warm = (n < self.warm)[:, None]
         mine["unit"] = np.where(warm, mine["unit"] + (features - mine["unit"]) / (n + 1.0)[:, None], mine["unit"])
-        over = np.maximum(features - tail.start_of_tail(mine["counts"], mine["unit"]), 0.0)
-        counted = np.maximum(n - self.warm, 0.0)[:, None]
-        mine["excess"] = np.where(warm | (counted == 0), 0.0, mine["excess"] + (over - mine["excess"]) / (counted + 1))
         tail.count(mine["counts"], mine["unit"], features, np.broadcast_to(~warm, features.shape))
         mine["told"] = np.maximum(self._faded(mine), verdict.score[use])
         mine["step_fast"] = self._steps(mine, value)
@@ -132,13 +121,10 @@ class OwnPast(Detector):
         rows[use] = mine
 
     def _learn_means(self, mine: Rows, at_ms: Ints, value: Floats, slow: Floats) -> None:
-        hour, kind = self._slots(at_ms)
-        each = np.arange(len(mine))
-        seen = mine["seen"].astype(np.float64)
-        of_kind, of_hour = seen[each, kind], seen[each, hour] + seen[each, hour + 24]
-        mine["hour"][each, hour] += np.maximum(self.hour_rate, 1 / (of_hour + 1)) * (value - mine["hour"][each, hour])
-        mine["kind"][each, kind] += np.maximum(self.hour_rate, 1 / (of_kind + 1)) * (value - mine["kind"][each, kind])
-        mine["seen"][each, kind] = np.minimum(of_kind + 1, 65_535)
+        kind, each = self._slot(at_ms), np.arange(len(mine))
+        seen = mine["seen"][each, kind].astype(np.float64)
+        mine["kind"][each, kind] += np.maximum(self.hour_rate, 1 / (seen + 1)) * (value - mine["kind"][each, kind])
+        mine["seen"][each, kind] = np.minimum(seen + 1, 65_535)
         distance = value - mine["slow"]
         mine["slow"] += slow * distance
         mine["variance"] = (1 - slow) * (mine["variance"] + slow * distance**2)

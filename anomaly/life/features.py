@@ -1,0 +1,125 @@
+"""From sensor rows of units to features: EWMA state, standardised per operating regime; one pass, small state.
+
+Regimes are the distinct operating points of the training settings (clusters of the settings). The state of a unit
+is the same whether its cycles come one by one or all at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anomaly.types import Floats, Ints
+
+SPANS = (10.0, 30.0, 60.0)
+"""Spans in cycles of the three means; alpha = 2 / (span + 1)."""
+BASELINE_CYCLES = 20
+"""The first cycles of a unit say how it was made: its own offset, shrunk while they are few."""
+MAX_REGIMES = 12
+REGIME_WIDTH = 0.15
+"""Settings closer than this share of the settings' spread are one operating regime."""
+CONSTANT = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Rows of many units, each unit's cycles together and rising."""
+
+    unit: Ints
+    cycle: Ints
+    settings: Floats
+    sensors: Floats
+
+
+@dataclass(frozen=True)
+class Standard:
+    """What healthy and failing training rows look like in each regime; frozen after ``learnt``."""
+
+    setting_scale: Floats
+    centres: Floats
+    mean: Floats
+    spread: Floats
+    kept: Ints
+
+    @classmethod
+    def learnt(cls, cycles: Cycles) -> Standard:
+        scale = np.maximum(cycles.settings.std(axis=0), 1e-9)
+        steady = cycles.settings.std(axis=0) < 0.01 * np.abs(cycles.settings).max(axis=0) + 0.01
+        scale = np.where(steady, np.inf, scale)
+        points = cycles.settings / scale
+        centres = _centres(points)
+        regime = _nearest(points, centres)
+        mean = np.stack([cycles.sensors[regime == number].mean(axis=0) for number in range(len(centres))])
+        spread = np.stack([cycles.sensors[regime == number].std(axis=0) for number in range(len(centres))])
+        kept = np.flatnonzero(spread.max(axis=0) > CONSTANT)
+        return cls(scale, centres, mean[:, kept], np.where(spread > CONSTANT, spread, 1.0)[:, kept], kept)
+
+    def of(self, cycles: Cycles) -> Floats:
+        regime = _nearest(cycles.settings / self.setting_scale, self.centres)
+        return np.asarray((cycles.sensors[:, self.kept] - self.mean[regime]) / self.spread[regime])
+
+
+def features(cycles: Cycles, standard: Standard) -> dict[str, Floats]:
+    """Named blocks of columns, a row for each cycle."""
+    z = standard.of(cycles)
+    begins = np.append(True, cycles.unit[1:] != cycles.unit[:-1])
+    short, middle, long = (_ewma(z, begins, span) for span in SPANS)
+    restless = np.sqrt(_ewma((z - short) ** 2, begins, SPANS[1]))
+    nth = _nth(begins)
+    early = np.minimum(nth, BASELINE_CYCLES).astype(np.float64)[:, None]
+    origin = _baseline(z, nth)
+    shrunk = origin * early / (early + BASELINE_CYCLES)
+    return {
+        "short": short, "middle": middle, "trend": short - long, "restless": restless,
+        "short_off": short - origin, "middle_off": middle - origin, "short_shrunk": short - shrunk,
+        "middle_shrunk": middle - shrunk, "cycle": cycles.cycle[:, None].astype(np.float64),
+    }  # fmt: skip
+
+
+def _ewma(values: Floats, begins: np.ndarray, span: float) -> Floats:
+    """Bias-corrected EWMA that starts anew with each unit."""
+    alpha, out = 2.0 / (span + 1.0), np.empty_like(values)
+    weight = np.zeros(1)
+    total = np.zeros(values.shape[1])
+    for row, value in enumerate(values):
+        if begins[row]:
+            total, weight = np.zeros_like(total), np.zeros(1)
+        total = (1.0 - alpha) * total + alpha * value
+        weight = (1.0 - alpha) * weight + alpha
+        out[row] = total / weight
+    return out
+
+
+def _nth(begins: np.ndarray) -> Ints:
+    """1 for the first row of a unit, 2 for the next."""
+    starts = np.flatnonzero(begins)
+    return np.asarray(np.arange(len(begins)) - np.repeat(starts, np.diff(np.append(starts, len(begins)))) + 1)
+
+
+def _baseline(z: Floats, nth: Ints) -> Floats:
+    out = np.empty_like(z)
+    mean = np.zeros(z.shape[1])
+    for row, number in enumerate(nth):
+        if number == 1:
+            mean = np.zeros_like(mean)
+        if number <= BASELINE_CYCLES:
+            mean = mean + (z[row] - mean) / number
+        out[row] = mean
+    return out
+
+
+def _centres(points: Floats) -> Floats:
+    """Leader clustering: a point farther than REGIME_WIDTH from all centres founds one, at most MAX_REGIMES."""
+    found = [points[0]]
+    for point in points:
+        away = min(float(np.abs(point - centre).max()) for centre in found)
+        if away > REGIME_WIDTH and len(found) < MAX_REGIMES:
+            found.append(point)
+    nearest = _nearest(points, np.stack(found))
+    return np.stack([points[nearest == number].mean(axis=0) for number in range(len(found))])
+
+
+def _nearest(points: Floats, centres: Floats) -> Ints:
+    distance = ((points[:, None, :] - centres[None]) ** 2).sum(axis=2)
+    return np.asarray(distance.argmin(axis=1), dtype=np.int64)

@@ -1,0 +1,103 @@
+"""``fleetstream score``: detection and remaining-life scores on the data sets under a folder.
+
+Last line of output: one JSON object. ``--page`` writes the tables as Markdown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from anomaly.benchmarks import cmapss, gearbox, nab_run, skab
+from anomaly.benchmarks.page import page
+from infra import score_data
+from infra.errors import SetupError
+
+SEEDS = 5
+"""Remaining life is reported over this many seeds."""
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: fleetstream score --data ../shared/data --only skab --only gearbox")
+def score(
+    data: Path = typer.Option(Path("../shared/data"), "--data", help="Folder with nab, skab, cmapss, gearbox."),
+    only: list[str] = typer.Option([], "--only", help="One part: nab, skab, cmapss, gearbox; may be repeated."),
+    seeds: int = typer.Option(SEEDS, "--seeds", min=1, help="Seeds for remaining life."),
+    page_file: Path | None = typer.Option(None, "--page", help="Write the tables to this Markdown file."),
+) -> None:
+    """Score every published data set that is there; parameters are fixed, the same for all series."""
+    if not data.is_dir():
+        raise SetupError(f"There is no folder {data}; name the folder of the data sets with --data")
+    parts = {"nab": _nab, "skab": _skab, "gearbox": _gearbox, "cmapss": _cmapss}
+    unknown = set(only) - set(parts)
+    if unknown:
+        raise typer.BadParameter(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    result: dict[str, Any] = {}
+    for name, run in parts.items():
+        if only and name not in only:
+            continue
+        began = time.perf_counter()
+        tables = run(data, seeds)
+        if not tables:
+            progress(f"{name}: nothing under {data}, left out")
+            continue
+        result[name] = tables
+        progress(f"{name}: done in {time.perf_counter() - began:.0f} s")
+    if not result:
+        raise SetupError(f"{data} holds none of {', '.join(parts)}; nothing was scored")
+    text = page(result)
+    typer.echo(text)
+    if page_file is not None:
+        page_file.write_text(text, encoding="utf-8")
+    typer.echo(json.dumps(finite(result), allow_nan=False))
+
+
+def progress(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def finite(value: Any) -> Any:
+    """The same with null for numbers that JSON does not have, rounded to six digits."""
+    if isinstance(value, dict):
+        return {key: finite(one) for key, one in value.items()}
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value
+
+
+def _nab(data: Path, seeds: int) -> dict[str, Any]:
+    inputs = score_data.read_nab(data)
+    return {"corpus": nab_run.table(inputs, progress)} if inputs else {}
+
+
+def _skab(data: Path, seeds: int) -> dict[str, Any]:
+    return {folder: skab.table(runs) for folder, runs in score_data.read_skab(data).items()}
+
+
+def _gearbox(data: Path, seeds: int) -> dict[str, Any]:
+    healthy, broken = score_data.read_gearbox(data)
+    if len(healthy) < 2 or not broken:
+        return {}
+    return {"roc_auc": {"healthy windows of the other loads": gearbox.unseen_loads(healthy, broken)}}
+
+
+def _cmapss(data: Path, seeds: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for subset in score_data.read_cmapss(data):
+        rows: dict[str, dict[str, float]] = {}
+        for seed in range(seeds):
+            progress(f"cmapss: {subset.name} seed {seed}")
+            rows[f"boosted trees, seed {seed}"] = cmapss.row(subset, seed)
+        names = list(rows["boosted trees, seed 0"])
+        rows["mean over seeds"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in names}
+        rows["always the mean"] = cmapss.mean_row(subset)
+        found[subset.name] = rows
+    return found
