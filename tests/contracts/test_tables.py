@@ -39,7 +39,8 @@ def seed(connection: psycopg.Connection) -> None:
     connection.execute("INSERT INTO assets (tenant_id, name, kind) VALUES (1, 'one', 'car'), (2, 'two', 'car')")
     connection.execute("INSERT INTO bindings (device_key, asset_id, tenant_id) VALUES (1, 1, 1), (2, 2, 2)")
     connection.execute(
-        "INSERT INTO latest_values SELECT k, 1, k, 1700000000123, 1, 1, 0, 12.5 * k, 0, now() FROM generate_series(1, 2) k"
+        "INSERT INTO latest_values"
+        " SELECT k, 1, k, 1700000000123, 1, 1, 0, 12.5 * k, 0, now() FROM generate_series(1, 2) k"
     )
 
 
