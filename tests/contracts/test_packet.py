@@ -56,7 +56,7 @@ def packets(draw: st.DrawFn) -> Packet:
         for o, v, q in draw(st.lists(arrays(st.floats(allow_nan=False)), max_size=2))
     )
     gaps = tuple(Gap(*row) for row in draw(st.lists(st.tuples(int64, int64, int32, int32, int64, int64), max_size=2)))
-    samples = sum(len(block.offsets_ms) for block in (*blocks, *doubles))  # type: ignore[attr-defined]
+    samples = sum(len(block.offsets_ms) for block in blocks) + sum(len(block.offsets_ms) for block in doubles)
     header = Header(
         draw(names), draw(names), draw(st.integers(1, 2**40)), draw(int64), draw(st.integers(1, 2**60)),
         draw(st.integers(0, 2)), draw(int64), draw(int64), draw(st.booleans()), samples,
