@@ -8,18 +8,25 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.state import State
 from contracts.packet import Quality
 
+_QUALITIES = {quality.value: quality.name.lower() for quality in Quality}
 AT = "2026-11-21T12:00:00Z"
 
 
 def quality_name(code: int) -> str:
     """``good``, ``uncertain``, …; a code newer than this version is told as its number."""
-    known = {quality.value: quality.name.lower() for quality in Quality}
-    return known.get(code, f"code_{code}")
+    return _QUALITIES.get(code, f"code_{code}")
+
+
+def answer(shape: type[BaseModel], **fields: Any) -> Response:
+    """JSON of a shape, validated once; FastAPI would validate a returned model again, which long answers pay for."""
+    body = shape.model_validate(fields, by_name=True)
+    return Response(body.model_dump_json(by_alias=True), media_type="application/json")
 
 
 def _shape(**example: Any) -> ConfigDict:
@@ -136,8 +143,6 @@ class Reading(Shape):
 
 class Readings(Shape):
     """Readings in [from, to), oldest first; follow ``next`` until it is null, also when ``items`` is short."""
-
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
 
     asset: str
     signal: str

@@ -1,6 +1,6 @@
 """Readings of one asset and signal, oldest first, a page at a time.
 
-A page looks at a bounded number of packets, oldest first. The first packet left out bounds the page: none behind it
+A page looks at a bounded number of packets of each device, oldest first. The last one bounds the page: none behind it
 holds an earlier sample, so what lies before its first sample is complete. That keeps each question's cost independent
 of the length of the asked range.
 """
@@ -23,31 +23,28 @@ PAGE = """
 WITH bound AS MATERIALIZED (
     SELECT device_key, valid FROM bindings WHERE asset_id = %(asset)s
 ), picked AS MATERIALIZED (
-    SELECT p.device_key, p.boot_epoch, p.seq, p.base_ms, p.first_at, p.signals, p.offsets_ms, p.vals, p.qualities
-    FROM packet_rows p
-    WHERE p.device_key IN (SELECT device_key FROM bound)
-      AND p.last_at >= at_ms(%(from_ms)s) AND p.first_at < at_ms(%(to_ms)s)
-    ORDER BY p.first_at LIMIT %(packets)s + 1
+    SELECT p.*
+    FROM (SELECT DISTINCT device_key FROM bound) d
+    CROSS JOIN LATERAL (
+        SELECT device_key, boot_epoch, seq, base_ms, first_at, signals, offsets_ms, vals, qualities
+        FROM packet_rows
+        WHERE device_key = d.device_key AND last_at >= at_ms(%(from_ms)s) AND first_at < at_ms(%(to_ms)s)
+        ORDER BY first_at LIMIT %(packets)s + 1) p
 ), horizon AS MATERIALIZED (
-    SELECT CASE WHEN count(*) > %(packets)s
-                THEN least(%(to_ms)s, floor(extract(epoch FROM max(first_at)) * 1000)::bigint)
-                ELSE %(to_ms)s END AS ms
-    FROM picked
+    SELECT least(%(to_ms)s, floor(extract(epoch FROM min(complete_to)) * 1000)::bigint) AS ms
+    FROM (SELECT max(first_at) AS complete_to FROM picked GROUP BY device_key HAVING count(*) > %(packets)s) one
 )
 SELECT h.ms AS horizon_ms, r.*
 FROM horizon h
 LEFT JOIN LATERAL (
-    SELECT p.base_ms + u.offset_ms AS measured_ms, p.device_key, p.boot_epoch, p.seq, u.pos,
-           nullif(u.val, 'NaN') AS value, coalesce(u.quality, 0::smallint) AS quality
+    SELECT p.base_ms + p.offsets_ms[u.pos] AS measured_ms, p.device_key, p.boot_epoch, p.seq, u.pos,
+           nullif(p.vals[u.pos], 'NaN') AS value, coalesce(p.qualities[u.pos], 0::smallint) AS quality
     FROM picked p
-    CROSS JOIN LATERAL unnest(p.signals, p.offsets_ms, p.vals, p.qualities) WITH ORDINALITY
-        AS u (signal, offset_ms, val, quality, pos)
-    WHERE u.signal = %(signal)s
-      AND p.base_ms + u.offset_ms >= %(from_ms)s AND p.base_ms + u.offset_ms < h.ms
-      AND (p.base_ms + u.offset_ms, p.device_key, p.boot_epoch, p.seq, u.pos)
+    CROSS JOIN LATERAL unnest(array_positions(p.signals, %(signal)s::smallint)) AS u (pos)
+    JOIN bound b ON b.device_key = p.device_key AND b.valid @> at_ms(p.base_ms + p.offsets_ms[u.pos])
+    WHERE p.base_ms + p.offsets_ms[u.pos] >= %(from_ms)s AND p.base_ms + p.offsets_ms[u.pos] < h.ms
+      AND (p.base_ms + p.offsets_ms[u.pos], p.device_key, p.boot_epoch, p.seq, u.pos)
           > (%(after_ms)s, %(after_device)s, %(after_epoch)s, %(after_seq)s, %(after_pos)s)
-      AND EXISTS (SELECT FROM bound b WHERE b.device_key = p.device_key
-                  AND b.valid @> at_ms(p.base_ms + u.offset_ms))
     ORDER BY 1, 2, 3, 4, 5 LIMIT %(limit)s
 ) r ON true
 ORDER BY r.measured_ms, r.device_key, r.boot_epoch, r.seq, r.pos

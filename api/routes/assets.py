@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from fastapi.responses import Response
 
 from api.errors import NotFound
 from api.queries.assets import latest_values, list_assets
@@ -15,7 +16,7 @@ from api.queries.keys import tenant_name
 from api.questions import find_signal, make_cursor, read_cursor
 from api.routes.common import PREFIX, AnyCaller, AssetName, Cursor, TelemetryCaller
 from api.services import Parts
-from api.shapes import Asset, AssetLatest, Assets, LatestValue, Signals, SignalShape, WhoAmI, quality_name
+from api.shapes import AssetLatest, Assets, Signals, SignalShape, WhoAmI, answer, quality_name
 from api.state import state_of
 from contracts.signals import catalogue
 
@@ -37,13 +38,13 @@ async def signals(_: AnyCaller) -> Signals:
     return Signals(items=[SignalShape(**{name: getattr(signal, name) for name in fields}) for signal in catalogue()])
 
 
-@router.get("/assets")
+@router.get("/assets", response_model=Assets)
 async def assets(
     parts: Parts, caller: TelemetryCaller, cursor: Cursor = None,
     search: Annotated[str, Query(max_length=200, description="part of the name")] = "",
     signal: Annotated[list[str], Query(max_length=8, description="add the latest value of these")] = [],  # noqa: B006
     limit: Annotated[int, Query(ge=1, le=10_000)] = 500,
-) -> Assets:  # fmt: skip
+) -> Response:  # fmt: skip
     """Assets by name, with the state and the age of their data."""
     after = str(read_cursor(CURSOR, cursor, [str])[0]) if cursor else ""
     numbers = [find_signal(path).number for path in signal]
@@ -56,11 +57,12 @@ async def assets(
     for value in values:
         by_asset[value["asset_id"]].append(value)
     more = make_cursor(CURSOR, [page[-1]["name"]]) if len(rows) > limit else None
-    return Assets(as_of=now, items=[_asset(row, by_asset[row["asset_id"]], now) for row in page], next=more)
+    items = [_asset(row, by_asset[row["asset_id"]], now) for row in page]
+    return answer(Assets, as_of=now, items=items, next=more)
 
 
-@router.get("/assets/{name}/latest")
-async def latest(parts: Parts, caller: TelemetryCaller, name: AssetName) -> AssetLatest:
+@router.get("/assets/{name}/latest", response_model=AssetLatest)
+async def latest(parts: Parts, caller: TelemetryCaller, name: AssetName) -> Response:
     """The latest value of every signal of one asset."""
     async with parts.store.transaction(caller.tenant_id) as connection:
         rows = await list_assets(connection, name=name)
@@ -68,35 +70,22 @@ async def latest(parts: Parts, caller: TelemetryCaller, name: AssetName) -> Asse
             raise NotFound("no_such_asset", f"there is no asset named {name[:100]!r}")
         values = await latest_values(connection, [rows[0]["asset_id"]])
     now = parts.now()
-    return AssetLatest(as_of=now, asset=_asset(rows[0], values, now))
+    return answer(AssetLatest, as_of=now, asset=_asset(rows[0], values, now))
 
 
-def _asset(row: Mapping[str, Any], values: Sequence[Mapping[str, Any]], now: datetime) -> Asset:
+def _asset(row: Mapping[str, Any], values: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
     measured_at, received_at = row["measured_at"], row["received_at"]
-    return Asset(
-        name=row["name"],
-        kind=row["kind"],
-        devices=row["devices"] or [],
-        state=state_of(measured_at, received_at, row["recording"], now),
-        measured_at=measured_at,
-        received_at=received_at,
-        age_s=None if measured_at is None else _age_s(measured_at, now),
-        signals=row["signals"],
-        values=[_value(value, now) for value in values],
-    )
+    return {
+        **row,
+        "devices": row["devices"] or [],
+        "state": state_of(measured_at, received_at, row["recording"], now),
+        "age_s": None if measured_at is None else _age_s(measured_at, now),
+        "values": [_value(value, now) for value in values],
+    }
 
 
-def _value(value: Mapping[str, Any], now: datetime) -> LatestValue:
-    return LatestValue(
-        signal=value["signal"],
-        value=value["value"],
-        unit=value["unit"],
-        quality=quality_name(value["quality"]),
-        measured_at=value["measured_at"],
-        received_at=value["received_at"],
-        age_s=_age_s(value["measured_at"], now),
-        device=value["device"],
-    )
+def _value(value: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    return {**value, "quality": quality_name(value["quality"]), "age_s": _age_s(value["measured_at"], now)}
 
 
 def _age_s(measured_at: datetime, now: datetime) -> float:

@@ -5,23 +5,24 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import Response
 
 from api.errors import BadQuestion
 from api.queries.readings import Place, device_names, read_range
 from api.questions import Range, find_signal, from_ms, make_cursor, read_cursor, time_range
 from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
 from api.services import Parts
-from api.shapes import Reading, Readings, quality_name
+from api.shapes import Readings, answer, quality_name
 
 router = APIRouter(prefix=PREFIX, tags=["readings"])
 CURSOR = "readings"
 
 
-@router.get("/assets/{name}/readings", response_model_by_alias=True)
+@router.get("/assets/{name}/readings", response_model=Readings)
 async def readings(
     parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath, start: From = None, end: To = None,
     cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=50_000)] = 5_000,
-) -> Readings:  # fmt: skip
+) -> Response:  # fmt: skip
     """Readings in [from, to), oldest first. Keep 'from' and 'to' while following 'next'."""
     found = find_signal(signal)
     asked = time_range(start, end, parts.now(), parts.settings.readings_range_s)
@@ -32,21 +33,21 @@ async def readings(
         devices = await device_names(connection, {row["device_key"] for row in page.rows})
     after = page.next_place
     items = [
-        Reading(
-            measured_at=from_ms(row["measured_ms"]),
-            value=row["value"],
-            quality=quality_name(row["quality"]),
-            device=devices[row["device_key"]],
-            boot_epoch=row["boot_epoch"],
-            seq=row["seq"],
-        )
+        {
+            "measured_at": from_ms(row["measured_ms"]),
+            "value": row["value"],
+            "quality": quality_name(row["quality"]),
+            "device": devices[row["device_key"]],
+            "boot_epoch": row["boot_epoch"],
+            "seq": row["seq"],
+        }
         for row in page.rows
     ]
-    return Readings(
+    more = [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos] if after else None
+    return answer(
+        Readings,
         asset=name, signal=signal, unit=found.unit, start=asked.start, end=asked.end, items=items,
-        next=None if after is None else make_cursor(
-            CURSOR, [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos]
-        ),
+        next=more and make_cursor(CURSOR, more),
     )  # fmt: skip
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.responses import Response
 
 from api.errors import BadQuestion
 from api.queries.windows import list_windows
 from api.questions import EARLIEST, find_signal, from_ms, make_cursor, read_cursor, time_range, to_ms
 from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
 from api.services import Parts
-from api.shapes import Window, Windows
+from api.shapes import Windows, answer
 from contracts.limits import WINDOW_WIDTHS_S
 
 router = APIRouter(prefix=PREFIX, tags=["windows"])
@@ -21,12 +22,12 @@ LATEST_MS = 253_402_300_799_000
 """End of the year 9999: later times cannot be told."""
 
 
-@router.get("/assets/{name}/windows", response_model_by_alias=True)
+@router.get("/assets/{name}/windows", response_model=Windows)
 async def windows(
     parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath,
     width_s: Annotated[int, Query(description=f"one of {', '.join(map(str, WINDOW_WIDTHS_S))}")] = WINDOW_WIDTHS_S[0],
     start: From = None, end: To = None, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=20_000)] = 5_000,
-) -> Windows:  # fmt: skip
+) -> Response:  # fmt: skip
     """Windows that start in [from, to), oldest first."""
     found = find_signal(signal)
     if width_s not in WINDOW_WIDTHS_S:
@@ -40,14 +41,11 @@ async def windows(
         )
     page = rows[:limit]
     more = make_cursor(CURSOR, [to_ms(page[-1]["starts_at"]), page[-1]["device_key"]]) if len(rows) > limit else None
-    return Windows(
+    return answer(
+        Windows,
         asset=name, signal=signal, unit=found.unit, width_s=width_s, start=asked.start, end=asked.end,
-        items=[_window(row) for row in page], next=more,
+        items=page, next=more,
     )  # fmt: skip
-
-
-def _window(row: dict[str, Any]) -> Window:
-    return Window(**{name: row[name] for name in Window.model_fields})
 
 
 def _after(cursor: str) -> tuple[datetime, int]:

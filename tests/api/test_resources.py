@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from api.queries.assets import find_asset
+from api.queries.pool import Store
+from api.queries.readings import Place, read_page
 from contracts.packet import Quality
 from infra.enrol import Enrolment
-from tests.api.fix_api import RPM, SPEED, Fleet, Server
+from tests.api.fix_api import RPM, SPEED, Fleet, Server, ms_of
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -146,3 +151,32 @@ def test_the_catalogue_and_who_i_am(fleet: Fleet, server: Server) -> None:
         me = client.get("/api/v1/whoami").json()
     assert signals["Vehicle.Speed"]["unit"] == "km/h" and signals["Vehicle.Speed"]["resolution"] == 0.01
     assert (me["tenant"], me["role"]) == ("south", "insurer")
+
+
+@pytest.mark.parametrize("packets", [1, 2, 5])
+def test_pages_smaller_than_the_packets_that_overlap_lose_nothing(fleet: Fleet, packets: int) -> None:
+    """Two devices on one asset, packets that begin at the same moment or inside of each other."""
+    fleet.enrol(Enrolment("north-8", "north", "Car 1", "car"))
+    expected = []
+    dice = random.Random(packets)
+    for device in ("north-1", "north-8"):
+        for _ in range(12):
+            at = NOW - timedelta(seconds=60 - dice.randrange(0, 8) * 5)
+            fleet.packet(device, at, [(SPEED.number, k, dice.random(), 0) for k in (0, 7_000, 3_000)])
+            expected += [ms_of(at) + k for k in (0, 7_000, 3_000)]
+
+    async def read() -> list[int]:
+        store = Store(fleet.api_dsn, 1, 5.0, 10_000)
+        await store.open()
+        found: list[int] = []
+        place: Place | None = Place(ms_of(NOW - timedelta(hours=1)))
+        async with store.transaction(fleet.tenants["north"]) as connection:
+            asset = await find_asset(connection, "Car 1")
+            while place is not None and asset is not None:
+                page = await read_page(connection, asset["asset_id"], SPEED.number, place, ms_of(NOW), 7, packets)
+                found += [row["measured_ms"] for row in page.rows]
+                place = page.next_place
+        await store.close()
+        return found
+
+    assert asyncio.run(read()) == sorted(expected)
