@@ -25,6 +25,7 @@ from contracts.ranges import RangeSet
 from contracts.registry import BEAT_KEY, Registration, encode_beat, encode_registration
 from contracts.stamp import DEAD_LETTER_HEADER, DeadLetter, decode_dead_letter
 from contracts.topics import ACK_PROPERTY, DOWN_ACK, DOWN_COMMAND, KafkaTopic, Topics, down_topic, up_topic
+from infra.guard import Guard
 from infra.processes import free_port
 from tests.fix_stack import MqttBroker
 
@@ -52,6 +53,7 @@ class Worker:
     port: int = 0
     log: Path | None = None
     process: subprocess.Popen[bytes] | None = None
+    guard: Guard | None = None
 
     def start(self, *, until_ready: bool = True) -> None:
         credentials = self.broker.issue(f"gateway-{self.number}")
@@ -65,7 +67,11 @@ class Worker:
         environment = {f"FLEETSTREAM__GATEWAY__{key}": str(value) for key, value in values.items()}
         command = [sys.executable, "-m", "gateway"]
         with (self.log or Path(os.devnull)).open("ab") as output:
-            self.process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **environment}, stderr=output)
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env={**os.environ, **environment}, stderr=output, start_new_session=True
+            )
+        self.guard = self.guard or Guard()
+        self.guard.watch(self.process.pid)
         if until_ready:
             wait_for("the worker to be ready", lambda: self.page("/readyz")[0] == 200)
 
@@ -89,9 +95,17 @@ class Worker:
         return 0.0
 
     def kill(self) -> None:
-        assert self.process
+        assert self.process and self.guard
         self.process.kill()
         self.process.wait()
+        self.guard.forget(self.process.pid)
+
+    def leave(self) -> None:
+        """End it and its guard."""
+        self.kill()
+        assert self.guard
+        self.guard.close()
+        self.guard = None
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""
@@ -123,11 +137,11 @@ def _tls_client(broker: MqttBroker, name: str) -> mqtt.Client:
 @contextmanager
 def running(worker: Worker) -> Iterator[Worker]:
     forget_session(worker.broker, worker.number)
-    worker.start()
     try:
+        worker.start()
         yield worker
     finally:
-        worker.kill()
+        worker.leave()
 
 
 class Device:

@@ -56,9 +56,6 @@ def test_sigkill_under_load_loses_nothing(worker: Worker, device: Device, log: L
             worker.start()
         wait_for("everything in Kafka", lambda: len(set(in_kafka(log))) == PACKETS)
         wait_for("PUBACKs", lambda: device.settled() and worker.metric("outstanding") == 0)
-        assert all(
-            number in set(in_kafka(log)) for first, last in device.confirmed for number in range(first, last + 1)
-        )
         publish(device, 1, PACKETS)
         wait_for("a resend is confirmed", lambda: device.confirmed.as_tuple() == ((1, PACKETS),))
 

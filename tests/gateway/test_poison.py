@@ -124,7 +124,7 @@ def test_nothing_is_judged_before_the_registry_is_complete(
         assert (status, "registry" in reasons) == (503, True)
         assert worker.metric("mqtt_connects_total") == 0
     finally:
-        worker.kill()
+        worker.leave()
     worker.bootstrap = bootstrap
     log.register(*(registration(f"filler-{number}") for number in range(3_000)), registration(device.name))
     with running(worker):
