@@ -11,30 +11,28 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 import psycopg
 
 POLL_S = 0.1
 LOOK_BACK_S = 60
-"""Rows whose first sample is older than this are not looked for: latency beyond it counts as ``beyond``."""
-SEEN_KEEP_S = 2 * LOOK_BACK_S
+"""Samples that need longer than this to appear are counted as stored, but their latency is not in the figures."""
+NARROW_S = 5.0
+"""A device's new rows are looked for from this long before its newest known one."""
+WIDE_EVERY_S = 10.0
+"""This often all rows of LOOK_BACK_S are looked at, so that a late packet is found, too."""
 RECENT_S = 10.0
 
-NEW_ROWS = """
-SELECT p.device_key, p.boot_epoch, p.seq, p.first_at FROM packet_rows p
-JOIN devices d USING (device_key)
-WHERE d.device = ANY(%(devices)s) AND p.first_at > now() - %(back)s * interval '1 s'
-"""
-OFFSETS = """
-SELECT p.base_ms, p.offsets_ms
-FROM unnest(%(keys)s::int[], %(epochs)s::bigint[], %(seqs)s::bigint[], %(firsts)s::timestamptz[])
-    AS k (device_key, boot_epoch, seq, first_at)
-JOIN packet_rows p USING (device_key, boot_epoch, seq, first_at)
-"""
 TOTALS = """
-SELECT coalesce(sum(s.packets), 0)::bigint, coalesce(sum(s.samples), 0)::bigint, coalesce(sum(s.duplicates), 0)::bigint
-FROM seen_ranges s JOIN devices d USING (device_key) WHERE d.device = ANY(%(devices)s)
+SELECT s.device_key, sum(s.packets)::bigint, sum(s.samples)::bigint, sum(s.duplicates)::bigint
+FROM seen_ranges s JOIN devices d USING (device_key) WHERE d.device = ANY(%(devices)s) GROUP BY s.device_key
+"""
+NEW_ROWS = """
+SELECT p.device_key, p.boot_epoch, p.seq, extract(epoch FROM p.first_at)::float8, p.base_ms, p.offsets_ms
+FROM unnest(%(keys)s::int[], %(sinces)s::float8[]) AS k (device_key, since_s)
+JOIN packet_rows p ON p.device_key = k.device_key AND p.first_at > to_timestamp(k.since_s)
 """
 
 
@@ -66,6 +64,16 @@ class Latencies:
         return None
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one device; times are Unix epoch seconds."""
+
+    totals: tuple[int, int, int] = (0, 0, 0)
+    base: tuple[int, int, int] = (0, 0, 0)
+    newest_s: float = 0.0
+    rows: dict[tuple[int, int], float] = field(default_factory=dict)
+
+
 class StoreWatch:
     """Asks in a thread of its own until stopped; survives a store that is away for a while."""
 
@@ -74,17 +82,31 @@ class StoreWatch:
         self._devices = list(devices)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-watch", daemon=True)
-        self._seen: dict[tuple[int, int, int], float] = {}
-        self._base = (0, 0, 0)
-        self.packets = self.samples = self.duplicates = 0
-        self.all, self.recent = Latencies(), Latencies()
+        self._seen: dict[int, _Seen] = {}
+        self._wide_s = 0.0
         self._recent_since_s = 0.0
+        self.all, self.recent = Latencies(), Latencies()
+
+    @property
+    def packets(self) -> int:
+        """Stored since ``start``."""
+        return self._sum(0)
+
+    @property
+    def samples(self) -> int:
+        return self._sum(1)
+
+    @property
+    def duplicates(self) -> int:
+        """Packets that came again and were recognised, since ``start``."""
+        return self._sum(2)
 
     def start(self) -> None:
         """Note what is stored already, then watch. Raises psycopg.Error."""
         with psycopg.connect(self._dsn, autocommit=True) as connection:
-            self._base = self._totals(connection)
-            self._remember(connection, time.monotonic())
+            self._look(connection, time.time(), measure=False)
+        for seen in self._seen.values():
+            seen.base = seen.totals
         self._thread.start()
 
     def stop(self) -> None:
@@ -92,27 +114,54 @@ class StoreWatch:
         self._stop.set()
         self._thread.join()
 
+    def _sum(self, column: int) -> int:
+        return sum(seen.totals[column] - seen.base[column] for seen in list(self._seen.values()))
+
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
                 with psycopg.connect(self._dsn, autocommit=True) as connection:
                     while not self._stop.wait(POLL_S):
-                        self._look(connection)
-                    self._look(connection)
+                        self._look(connection, time.time())
+                    self._look(connection, time.time())
             except psycopg.Error:
                 self._stop.wait(1.0)
 
-    def _look(self, connection: psycopg.Connection[Any]) -> None:
-        new = self._remember(connection, time.monotonic())
+    def _look(self, connection: psycopg.Connection[Any], now_s: float, measure: bool = True) -> None:
+        """Ask the ledger what changed, then for the rows of the devices that changed."""
+        changed = []
+        for key, *totals in connection.execute(TOTALS, {"devices": self._devices}):
+            seen = self._seen.setdefault(key, _Seen())
+            if seen.totals[0] != totals[0]:
+                changed.append(key)
+            seen.totals = (totals[0], totals[1], totals[2])
+        horizon_s = now_s - LOOK_BACK_S
+        wide = now_s - self._wide_s > WIDE_EVERY_S
+        if wide:
+            self._wide_s, changed = now_s, list(self._seen)
+        if not changed:
+            return
+        sinces = [horizon_s if wide else max(horizon_s, self._seen[key].newest_s - NARROW_S) for key in changed]
+        rows = connection.execute(NEW_ROWS, {"keys": changed, "sinces": sinces}).fetchall()
         visible_ms = time.time_ns() // 1_000_000
-        if new:
-            columns = [list(column) for column in zip(*new, strict=True)]
-            names = dict(zip(("keys", "epochs", "seqs", "firsts"), columns, strict=True))
-            for base_ms, offsets in connection.execute(OFFSETS, names):
+        for key, epoch, seq, first_s, base_ms, offsets in rows:
+            if self._is_new(self._seen[key], (epoch, seq), first_s) and measure:
                 self._note(visible_ms - base_ms, offsets)
-        packets, samples, duplicates = self._totals(connection)
-        self.packets, self.samples = packets - self._base[0], samples - self._base[1]
-        self.duplicates = duplicates - self._base[2]
+        if wide:
+            self._forget(horizon_s)
+
+    @staticmethod
+    def _is_new(seen: _Seen, identity: tuple[int, int], first_s: float) -> bool:
+        if identity in seen.rows:
+            return False
+        seen.rows[identity] = first_s
+        seen.newest_s = max(seen.newest_s, first_s)
+        return True
+
+    def _forget(self, horizon_s: float) -> None:
+        """Rows that no question can return any more."""
+        for seen in self._seen.values():
+            seen.rows = {identity: first_s for identity, first_s in seen.rows.items() if first_s > horizon_s - 1}
 
     def _note(self, since_base_ms: int, offsets: list[int]) -> None:
         now_s = time.monotonic()
@@ -122,16 +171,3 @@ class StoreWatch:
         for offset_ms in offsets:
             self.all.add(since_base_ms - offset_ms)
             self.recent.add(since_base_ms - offset_ms)
-
-    def _remember(self, connection: psycopg.Connection[Any], now_s: float) -> list[tuple[int, int, int, Any]]:
-        """Rows returned for the first time; identities are forgotten when they can no longer be returned."""
-        rows = connection.execute(NEW_ROWS, {"devices": self._devices, "back": LOOK_BACK_S}).fetchall()
-        new = [(key, epoch, seq, first) for key, epoch, seq, first in rows if (key, epoch, seq) not in self._seen]
-        self._seen.update({(key, epoch, seq): now_s for key, epoch, seq, _ in new})
-        if new and now_s - next(iter(self._seen.values())) > 2 * SEEN_KEEP_S:
-            self._seen = {identity: at_s for identity, at_s in self._seen.items() if now_s - at_s < SEEN_KEEP_S}
-        return new
-
-    def _totals(self, connection: psycopg.Connection[Any]) -> tuple[int, int, int]:
-        row = connection.execute(TOTALS, {"devices": self._devices}).fetchone()
-        return (int(row[0]), int(row[1]), int(row[2])) if row else (0, 0, 0)
