@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from types import FrameType
 
@@ -84,6 +85,19 @@ def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
 
 class Server(uvicorn.Server):
     """Ends live streams when told to stop; uvicorn would wait for them until its deadline."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM is how we are told to stop: unlike uvicorn's own, the process then ends with 0, not by the signal."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._end_streams()
