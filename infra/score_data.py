@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from anomaly.benchmarks.cmapss import Turbofans, cycles
+from anomaly.benchmarks.drives import COLUMNS, Drive
 from anomaly.benchmarks.nab_run import Input
 from anomaly.benchmarks.skab import Run
 from anomaly.types import Floats
@@ -95,6 +96,29 @@ def read_gearbox(folder: Path) -> tuple[dict[str, Floats], dict[str, Floats]]:
         if told:
             kinds[told[1]][told[3]] = np.loadtxt(io.StringIO(text_of(path)), delimiter=",", skiprows=1)
     return kinds["h"], kinds["b"]
+
+
+def read_drives(folder: Path) -> list[Drive]:
+    """Drives that have all needed columns, brought to 1 Hz by the last value of each second."""
+    found = []
+    for stem, path in files(folder / "kit-obd", ".csv"):
+        rows = list(csv.reader(io.StringIO(text_of(path))))
+        head = [name.split(" [")[0].strip() for name in rows[0]]
+        if "Time" not in head or any(name not in head for name in COLUMNS):
+            continue
+        where = [head.index(name) for name in COLUMNS]
+        second = np.array([_second_of_day(row[head.index("Time")]) for row in rows[1:]])
+        second += 86_400 * np.cumsum(np.append(False, np.diff(second) < -43_200))
+        values = np.array([[float(row[number] or "nan") for number in where] for row in rows[1:]])
+        grid = np.arange(second[0] + 1, second[-1] + 1)
+        last = np.searchsorted(second, grid) - 1
+        found.append(Drive(stem, 1_000 * grid, values[last]))
+    return found
+
+
+def _second_of_day(text: str) -> int:
+    hour, minute, second = text.split(":")
+    return int(hour) * 3_600 + int(minute) * 60 + int(float(second))
 
 
 def _numbers(path: Path) -> Floats:

@@ -38,7 +38,6 @@ class EwmaCusum(Detector):
     signals: int = 1
     regimes: int = 1
     alpha: float = 0.002
-    smooth: float = 0.1
     slack: float = 0.5
     risk: float = 1e-6
     floor: float = 12.0

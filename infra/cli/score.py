@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from anomaly.benchmarks import cmapss, gearbox, nab_run, skab
+from anomaly.benchmarks import cmapss, drives, gearbox, nab_run, skab
 from anomaly.benchmarks.page import page
 from infra import score_data
 from infra.errors import SetupError
@@ -23,20 +23,22 @@ from infra.errors import SetupError
 SEEDS = 5
 """Remaining life is reported over this many seeds."""
 
+MIN_DRIVES = 4
+
 app = typer.Typer()
 
 
 @app.command(epilog="Example: fleetstream score --data ../shared/data --only skab --only gearbox")
 def score(
     data: Path = typer.Option(Path("../shared/data"), "--data", help="Folder with nab, skab, cmapss, gearbox."),
-    only: list[str] = typer.Option([], "--only", help="One part: nab, skab, cmapss, gearbox; may be repeated."),
+    only: list[str] = typer.Option([], "--only", help="One part: nab, skab, gearbox, drives, cmapss; may be repeated."),
     seeds: int = typer.Option(SEEDS, "--seeds", min=1, help="Seeds for remaining life."),
     page_file: Path | None = typer.Option(None, "--page", help="Write the tables to this Markdown file."),
 ) -> None:
     """Score every published data set that is there; parameters are fixed, the same for all series."""
     if not data.is_dir():
         raise SetupError(f"There is no folder {data}; name the folder of the data sets with --data")
-    parts = {"nab": _nab, "skab": _skab, "gearbox": _gearbox, "cmapss": _cmapss}
+    parts = {"nab": _nab, "skab": _skab, "gearbox": _gearbox, "drives": _drives, "cmapss": _cmapss}
     unknown = set(only) - set(parts)
     if unknown:
         raise typer.BadParameter(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
@@ -87,6 +89,11 @@ def _gearbox(data: Path, seeds: int) -> dict[str, Any]:
     if len(healthy) < 2 or not broken:
         return {}
     return {"roc_auc": {"healthy windows of the other loads": gearbox.unseen_loads(healthy, broken)}}
+
+
+def _drives(data: Path, seeds: int) -> dict[str, Any]:
+    found = score_data.read_drives(data)
+    return {"every second drive trains": drives.table(found)} if len(found) >= MIN_DRIVES else {}
 
 
 def _cmapss(data: Path, seeds: int) -> dict[str, Any]:
