@@ -42,9 +42,12 @@ class Proof:
 def compare(history: Mapping[Identity, AcceptedPacket], stored: Iterable[tuple[str, int, int, int, str]]) -> Proof:
     """``stored``: rows (device, boot_epoch, seq, samples, sha256), repeated as often as the store holds them.
 
-    A row is foreign when its epoch began within this history (sequence number 1 is in it) and it is not in it; rows
-    of older epochs belong to earlier histories.
+    A row is foreign when it is not in the history although its epoch is: the device's newest one, with sequence
+    number 1. Rows of older epochs belong to earlier histories.
     """
+    newest: dict[str, int] = {}
+    for device, epoch, _ in history:
+        newest[device] = max(epoch, newest.get(device, 0))
     times: Counter[Identity] = Counter()
     altered: set[Identity] = set()
     foreign: set[Identity] = set()
@@ -53,7 +56,7 @@ def compare(history: Mapping[Identity, AcceptedPacket], stored: Iterable[tuple[s
         identity = (device, epoch, seq)
         accepted = history.get(identity)
         if accepted is None:
-            if (device, epoch, 1) in history:
+            if epoch == newest.get(device) and (device, epoch, 1) in history:
                 foreign.add(identity)
             continue
         times[identity] += 1

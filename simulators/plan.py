@@ -27,6 +27,10 @@ class PlannedDevice(_Part):
     machine: MachineKind
     seed: int
     weather: int = 0
+    rough: bool = False
+    """Readings come late, shuffled, twice or never (mischief.ROUGH)."""
+    drift_ppm: float = 0.0
+    clock_offset_ms: int = 0
     certificate: Path
     key: Path
 

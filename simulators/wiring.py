@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edge_agent.clock import Clock
+from edge_agent.clock import Clock, SystemClock
 from edge_agent.journal import Journal
 from edge_agent.settings import AgentSettings
 from edge_agent.settings import load_settings as load_agent_settings
@@ -13,6 +13,7 @@ from edge_agent.sources.base import Source
 from edge_agent.wiring import Agent, build_agent
 from simulators.car import Car
 from simulators.machine import Machine
+from simulators.mischief import ROUGH, DriftingClock, MischievousSource
 from simulators.plan import Broker, FleetPlan, PlannedDevice
 from simulators.settings import SimulatorSettings
 from simulators.source import SimulatedSource
@@ -41,7 +42,8 @@ def build_fleet(
             packing={"packet_ms": settings.packet_ms},
             **_common(plan.broker, device.certificate, device.key, plan.folder / f"{device.device}.db", settings),
         )
-        fleet.append((build_agent(agent_settings, source, clock, journal), source))
+        heard = MischievousSource(source, ROUGH, device.seed) if device.rough else source
+        fleet.append((build_agent(agent_settings, heard, _clock(device, clock or SystemClock()), journal), source))
     return fleet
 
 
@@ -59,6 +61,11 @@ def build_replay_agent(
         **_common(broker, certificate, key, spool, settings),
     )
     return build_agent(agent_settings, source, None, journal)
+
+
+def _clock(device: PlannedDevice, clock: Clock) -> Clock:
+    wrong = device.drift_ppm or device.clock_offset_ms
+    return DriftingClock(clock, device.drift_ppm, device.clock_offset_ms) if wrong else clock
 
 
 def _common(broker: Broker, certificate: Path, key: Path, spool: Path, settings: SimulatorSettings) -> dict[str, Any]:

@@ -51,7 +51,14 @@ def plan(mqtt_broker: MqttBroker, tmp_path: Path) -> FleetPlan:
         files = mqtt_broker.issue(device)
         devices.append(
             PlannedDevice(
-                device=device, tenant=tenant, machine=machine, seed=seed, certificate=files.certificate, key=files.key
+                device=device,
+                tenant=tenant,
+                machine=machine,
+                seed=seed,
+                certificate=files.certificate,
+                key=files.key,
+                rough=device == "car-002",
+                drift_ppm=50.0 * (device == "car-003"),
             )
         )
     broker = Broker(host=mqtt_broker.host, port=mqtt_broker.port, ca=mqtt_broker.ca)
