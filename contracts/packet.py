@@ -28,7 +28,7 @@ import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from contracts.errors import Rejected
-from contracts.names import check_name
+from contracts.names import check_device, check_name
 
 MARKER = b"\xc3\x01"
 PREFIX_BYTES = 10
@@ -247,7 +247,7 @@ def _read(body: io.BytesIO, schema: Any, reason: str) -> dict[str, Any]:
 
 def _header(record: dict[str, Any]) -> Header:
     header = Header(*(record[name] for name in Header.__slots__))
-    check_name("device", header.device)
+    check_device(header.device)
     check_name("tenant", header.tenant)
     if header.boot_epoch < 1 or header.seq < 1 or header.samples < 0 or header.lane not in (0, 1, 2):
         raise PacketError("bad_header", "boot_epoch and seq start at 1, samples >= 0, lane is 0, 1 or 2")

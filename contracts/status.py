@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from contracts.errors import Rejected
 
 STATUS_FORMAT = 1
+LARGEST_COUNT = 2**48
+"""Bound of every count, age and stamp in an account: 30,000 such epochs still add up within a bigint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,16 @@ def decode_status(data: bytes) -> AgentStatus:
         status = AgentStatus(**body)
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_status", str(error)) from error
-    if not all(
-        isinstance(value, int) for name, value in asdict(status).items() if name not in ("device", "agent_version")
-    ):
-        raise Rejected("bad_status", "a number is not an integer")
+    _check(status)
     return status
+
+
+def _check(status: AgentStatus) -> None:
+    """Types and bounds of every field: JSON's ``true`` is no number, and sums over a fleet must fit a bigint."""
+    told = asdict(status)
+    texts = [told.pop("device"), told.pop("agent_version")]
+    if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in told.values()):
+        raise Rejected("bad_status", "a number is not an integer or a name is not text")
+    nonce = told.pop("nonce")
+    if not -(2**63) <= nonce < 2**63 or not all(0 <= number <= LARGEST_COUNT for number in told.values()):
+        raise Rejected("bad_status", "a number is out of bounds")

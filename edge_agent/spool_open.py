@@ -144,7 +144,10 @@ def _begin(db: Database, identity: IdentityFile, aside: Path | None, now_ms: int
         _prune_epochs(db)
         db.execute("INSERT INTO epochs VALUES (?,?,0)", (epoch.boot_epoch, epoch.nonce))
     kept = {int(row[0]) for row in db.execute("SELECT boot_epoch FROM epochs")}
-    identity.forget_except(kept)
+    try:
+        identity.forget_except(kept)
+    except OSError as error:  # pruning can wait for a disk with room; the epochs it would forget do no harm
+        log.warning("event=identity_not_pruned error=%s", type(error).__name__)
 
 
 def _prune_epochs(db: Database) -> None:

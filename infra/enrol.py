@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from contracts.errors import Rejected
-from contracts.names import check_name
+from contracts.names import check_device, check_name
 from contracts.registry import KINDS, Registration, encode_registration
 
 ASSET_KINDS = ("car", "truck", "turbine", "pump", "process", "other")
@@ -53,7 +53,7 @@ def revoke(connection: Connection, device: str) -> None:
 
 
 def _check(one: Enrolment) -> None:
-    check_name("device", one.device)
+    check_device(one.device)
     check_name("tenant", one.tenant)
     if one.kind not in KINDS:
         raise Rejected("bad_kind", f"{one.kind!r} is none of {', '.join(KINDS)}")

@@ -21,6 +21,7 @@ LARGEST_EXPONENT = 18
 MAX_QUALITY = 127
 MAX_SMALL = 2**15 - 1
 LARGEST_NUMBER = 2**62
+LARGEST_COUNT = 2**40
 """Sequence numbers and epochs beyond this would overflow a range's upper bound in the store."""
 _LENGTHS, _COUNT, _UNKNOWN, _EXPONENT, _QUALITY, _GAP = range(1, 7)
 _TEXTS = {
@@ -148,9 +149,14 @@ def _quality_fault(lists: Nested) -> Bools:
 def _gap_fault(rows: Nested) -> Bools:
     first, last = _ints(rows, "first_seq"), _ints(rows, "last_seq")
     fault = (first < 1) | (last < first) | (last > LARGEST_NUMBER)
-    for name, limit in (("reason", MAX_SMALL), ("retention", MAX_SMALL), ("packets", LARGEST_NUMBER)):
+    for name, limit in (
+        ("reason", MAX_SMALL),
+        ("retention", MAX_SMALL),
+        ("packets", LARGEST_COUNT),
+        ("samples", LARGEST_COUNT),
+    ):
         fault |= (_ints(rows, name) < 0) | (_ints(rows, name) > limit)
-    return fault | (_ints(rows, "samples") < 0)
+    return fault
 
 
 def _mark(code: Ints, packets: Ints, fault: int) -> None:

@@ -96,8 +96,8 @@ def _start(topic: str, partition: int, extent: Extent, wanted: int | None) -> in
     if extent.begin > wanted:
         raise LogLost(
             f"{topic} partition {partition}: the store wants offset {wanted}, the log begins at {extent.begin}; "
-            f"records {wanted} to {extent.begin - 1} are gone from Kafka: restore them "
-            "from the archive with `fleetstream rebuild`, or accept the loss by moving next_offset in ingest_offsets"
+            f"records {wanted} to {extent.begin - 1} are gone from Kafka; their "
+            "bytes may be in the archive; to go on without them move next_offset in ingest_offsets"
         )
     if extent.end < wanted:
         raise LogLost(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import psycopg
 import typer
 
-from contracts.names import check_name
+from contracts.names import check_device
 from contracts.tables import ROLE_SINK
 from infra.cli.common import JSON_OPTION, authority, load_settings, open_stack, print_json
 from infra.enrol import Enrolment, enrol, revoke
@@ -33,7 +33,7 @@ def enrol_command(
 ) -> None:
     """Register a device for a tenant and asset and issue its certificate."""
     settings = load_settings()
-    check_name("device", device)
+    check_device(device)
     stack = open_stack(settings)
     dated = since.replace(tzinfo=UTC) if since else None
     with psycopg.connect(stack.dsn(ROLE_SINK)) as connection:

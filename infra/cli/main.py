@@ -33,7 +33,7 @@ MENU = (
     ("store", "infra.cli.store"),
     ("device", "infra.cli.device"),
     ("key", "infra.cli.key"),
-    ("key", "infra.cli.key"),
+    ("score", "infra.cli.score"),
     ("config", "infra.cli.config"),
 )
 """Name and module; a module is imported when its command is asked for and offers ``app``."""

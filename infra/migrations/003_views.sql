@@ -89,7 +89,8 @@ FROM refused r
 LEFT JOIN tenants t ON t.tenant_id = r.tenant_id;
 
 -- The delivery ledger, from identities. accepted = the agent's own account; missing = accepted, yet neither stored, nor
--- reported as dropped, nor set aside with a reason.
+-- reported as dropped, nor set aside with a reason. What came from a stranger under this device's name (a clone, a
+-- foreign packet) explains nothing.
 CREATE VIEW ledger WITH (security_invoker = true) AS
 WITH epochs AS (
     SELECT device_key, boot_epoch FROM agent_status UNION SELECT device_key, boot_epoch FROM seen_ranges
@@ -99,11 +100,12 @@ WITH epochs AS (
     FROM agent_gaps GROUP BY 1, 2
 ), aside AS (
     SELECT device_key, boot_epoch, range_agg(int8range(seq, seq, '[]')) AS ranges, count(DISTINCT seq) AS packets
-    FROM quarantined WHERE seq IS NOT NULL AND device_key IS NOT NULL AND reason <> 'samples' GROUP BY 1, 2
+    FROM quarantined WHERE seq IS NOT NULL AND device_key IS NOT NULL AND reason NOT IN ('samples', 'identity_conflict', 'wrong_device')
+    GROUP BY 1, 2
 ), letters AS (
     SELECT d.device_key, r.boot_epoch, range_agg(int8range(r.seq, r.seq, '[]')) AS ranges, count(DISTINCT r.seq) AS packets
     FROM refused r JOIN devices d ON d.device = r.device AND d.tenant_id = r.tenant_id
-    WHERE r.seq > 0 AND r.boot_epoch > 0 GROUP BY 1, 2
+    WHERE r.seq > 0 AND r.boot_epoch > 0 AND r.reason NOT IN ('device_mismatch', 'tenant_mismatch') GROUP BY 1, 2
 )
 SELECT d.device, e.boot_epoch,
        greatest(coalesce(a.next_seq - 1, 0), coalesce(upper(s.ranges) - 1, 0)) AS accepted_packets,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from dataclasses import asdict
 
 import psycopg
 import pytest
 from psycopg import sql
 
 from contracts.signals import catalogue
+from contracts.status import AgentStatus
 from contracts.tables import PACKET_TABLE, ROLE_API, ROLE_READER, TENANT_SETTING, VIEWS
 
 
@@ -84,3 +87,22 @@ def test_a_device_measures_one_asset_at_a_time(postgres_dsn: str, schema: str) -
             connection.execute(
                 "INSERT INTO bindings VALUES (1, 2, 1, tstzrange('2026-01-01', '2026-02-01'))",
             )
+
+
+def test_what_a_clone_sent_explains_no_loss(postgres_dsn: str, schema: str) -> None:
+    """Sequence number 2 never came; a clone's packet of that number is set aside. The ledger still says: missing."""
+    with connect(postgres_dsn, schema) as connection:
+        seed(connection)
+        connection.execute("INSERT INTO seen_ranges VALUES (1, 1, 77, 1, '{[1,2),[3,4)}', 2, 20, 0)")
+        for offset, (seq, reason) in enumerate([(2, "identity_conflict"), (4, "undecodable")]):
+            connection.execute(
+                "INSERT INTO quarantined (topic_id, kafka_partition, kafka_offset, topic, tenant_id, device_key,"
+                " boot_epoch, seq, reason, bytes) VALUES (gen_random_uuid(), 0, %s, 't', 1, 1, 1, %s, %s, '')",
+                (offset, seq, reason),
+            )
+        status = AgentStatus("car-1", 1, 77, 0, 6, 50, 0, 0, 0, 0, 0, 0, 0, 0, 0, "0.1.0")
+        connection.execute(
+            "INSERT INTO agent_status VALUES (1, 1, 77, 1, 6, 0, now(), %s)", [json.dumps(asdict(status))]
+        )
+        row = connection.execute("SELECT missing::text, accepted_packets FROM ledger WHERE device = 'car-1'").fetchone()
+    assert row == ("{[2,3),[5,6)}", 5)

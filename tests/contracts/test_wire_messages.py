@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from contracts.acks import Ack, decode_ack, encode_ack
 from contracts.commands import Command, decode_command, encode_command
 from contracts.errors import Rejected
-from contracts.names import check_name
+from contracts.names import check_device, check_name
 from contracts.ranges import normalise
 from contracts.registry import (
     Registration,
@@ -64,6 +64,19 @@ def test_garbage_is_rejected_never_raised_otherwise(data: bytes) -> None:
 def test_a_status_with_text_for_a_number_is_rejected() -> None:
     with pytest.raises(Rejected, match="not an integer"):
         decode_status(encode_status(replace(STATUS, next_seq="10")))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("field", [name for name in asdict(STATUS) if name not in ("device", "agent_version")])
+@pytest.mark.parametrize("value", [True, 1.0, "1", None, 2**63])
+def test_a_status_is_rejected_for_any_number_that_is_none(field: str, value: object) -> None:
+    with pytest.raises(Rejected, match="bad_status"):
+        decode_status(encode_status(replace(STATUS, **{field: value})))  # type: ignore[arg-type]
+
+
+def test_a_device_cannot_take_a_gateway_workers_name() -> None:
+    assert check_device("car-1") == "car-1"
+    with pytest.raises(Rejected, match="gateway workers"):
+        check_device("gateway-0")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "car+", "#", "ä", "x" * 65, "car\n", "$beat"])

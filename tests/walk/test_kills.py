@@ -34,7 +34,7 @@ class Fleet:
         self.journal = folder / "journal.jsonl"
         self._plan = folder / "fleet.json"
         self._log = folder / "fleet.log"
-        devices = [f"kill-{folder.name[-8:]}-{number}" for number in range(AGENTS)]
+        devices = self.devices = [f"kill-{folder.name[-8:]}-{number}" for number in range(AGENTS)]
         with psycopg.connect(line.stack.dsn(ROLE_SINK)) as connection:
             enrol(connection, [Enrolment(name, "acme", name, "car", "simulated") for name in devices])
         self._plan.write_text(json.dumps(self._told(line, folder, devices)), encoding="utf-8")
@@ -110,6 +110,32 @@ def test_every_part_is_killed_once(line: Session, fleet: Fleet) -> None:
     print(f"accepted={verdict.accepted} stored={verdict.stored}")
     assert verdict.accepted > AGENTS * RUN_S, "the fleet hardly ran"
     assert verdict.clean, verdict
+    assert windows_that_differ(line, fleet) == []
+
+
+WINDOWS_FROM_READINGS = """
+WITH said AS (
+    SELECT device, signal, width_s, 
+           to_timestamp(floor(extract(epoch FROM measured_at) / width_s) * width_s) AS starts_at,
+           count(*) AS n, sum(value) AS total, min(value) AS low, max(value) AS high
+    FROM readings CROSS JOIN (VALUES (10), (60)) AS w (width_s)
+    WHERE device = ANY(%(devices)s) AND quality < 64 GROUP BY 1, 2, 3, 4
+), held AS (
+    SELECT device, signal, width_s, starts_at, n, mean * n AS total, min AS low, max AS high
+    FROM windows WHERE device = ANY(%(devices)s)
+)
+SELECT * FROM said FULL JOIN held USING (device, signal, width_s, starts_at)
+WHERE (said.n = held.n AND said.low = held.low AND said.high = held.high
+       AND abs(said.total - held.total) < 1e-6 * greatest(1, abs(said.total))) IS NOT TRUE
+"""
+
+
+def windows_that_differ(line: Session, fleet: Fleet) -> list[tuple[object, ...]]:
+    """Windows that are not what the stored readings add up to: a merge that was lost or done twice."""
+    with psycopg.connect(line.stack.dsn(ROLE_SINK)) as connection:
+        held = connection.execute("SELECT count(*) FROM windows WHERE device = ANY(%s)", [fleet.devices]).fetchone()
+        assert held is not None and held[0] > AGENTS * 4
+        return connection.execute(WINDOWS_FROM_READINGS, {"devices": fleet.devices}).fetchall()
 
 
 def _strike(line: Session, fleet: Fleet, victim: str) -> None:
