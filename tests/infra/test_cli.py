@@ -210,7 +210,7 @@ def test_every_command_of_the_menu_shows_an_example() -> None:
         answer = run({"NO_COLOR": "1"}, name, "--help")
         assert answer.returncode == 0, name
         assert "\x1b[" not in answer.stdout
-        subcommands = {"store": "maintain", "device": "enrol", "config": "check", "edr": "verify"}
+        subcommands = {"store": "maintain", "device": "enrol", "config": "check", "edr": "verify", "key": "create"}
         text = (
             run({"NO_COLOR": "1"}, name, subcommands[name], "--help").stdout if name in subcommands else answer.stdout
         )
