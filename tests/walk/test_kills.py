@@ -115,7 +115,7 @@ def test_every_part_is_killed_once(line: Session, fleet: Fleet) -> None:
 
 WINDOWS_FROM_READINGS = """
 WITH said AS (
-    SELECT device, signal, width_s, 
+    SELECT device, signal, width_s,
            to_timestamp(floor(extract(epoch FROM measured_at) / width_s) * width_s) AS starts_at,
            count(*) AS n, sum(value) AS total, min(value) AS low, max(value) AS high
     FROM readings CROSS JOIN (VALUES (10), (60)) AS w (width_s)
