@@ -88,7 +88,7 @@ def table(inputs: Sequence[Input], progress: Callable[[str], None], seed: int = 
         "own_past": own_past(inputs, progress),
         "EWMA z 0.01": {item.name: plain_z(item.values) for item in inputs},
         "random": {item.name: rng.random(len(item.values)) for item in inputs},
-        "always alarm": {item.name: np.ones(len(item.values)) for item in inputs},
+        "constant score (the rule prefers silence)": {item.name: np.ones(len(item.values)) for item in inputs},
     }
     return {name: _row(inputs, scores) for name, scores in rows.items()}
 

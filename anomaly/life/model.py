@@ -23,7 +23,7 @@ FOLDS = 3
 
 @dataclass(frozen=True, slots=True)
 class LifeSettings:
-    """Ranked by cross-validation on training units, the last step on FD001 only; see docs/scores.md. Lives in cycles."""
+    """Ranked by cross-validation on training units, the last step on FD001 only; lives are in cycles."""
 
     blocks: tuple[tuple[str, ...], ...] = (
         ("short", "middle", "trend", "middle_off", "short_off", "restless", "cycle"),
