@@ -6,7 +6,7 @@ its bound is emptied and its client told to load afresh. An event's id is a posi
 (``queries.changes``), so a client resumes with any API process, also after a restart.
 
 Source: the store, not Kafka. What is shown is then what is stored and tenant-checked, and the look is cheap: a pause of
-at least eight times its own duration follows each, so ten thousand assets cost one core's eighth at the most.
+at least eight times its own duration follows each, so a tenant with listeners costs a ninth of a core at the most.
 """
 
 from __future__ import annotations
