@@ -210,11 +210,7 @@ def decode_header(frame: bytes) -> Header:
 
 def decode_packet(frame: bytes) -> Packet:
     """Read everything and check that the arrays agree with each other and with the header."""
-    writer = open_frame(frame)
-    body = io.BytesIO(frame[PREFIX_BYTES:-CRC_BYTES])
-    record = _read(body, _parsed(writer)[0], "bad_body")
-    if body.read(1):
-        raise PacketError("bad_body", "bytes are left over after the body")
+    record = _read_whole(frame)
     packet = Packet(
         _header(record),
         tuple(Block(**_tuples(block)) for block in record["blocks"]),
@@ -225,17 +221,43 @@ def decode_packet(frame: bytes) -> Packet:
     return packet
 
 
+def verify_packet(frame: bytes) -> Header:
+    """All that ``decode_packet`` checks, for who wants only the verdict: no objects are made for the arrays."""
+    record = _read_whole(frame)
+    header = _header(record)
+    blocks = record["blocks"] + record["doubles"]
+    _check_sizes(
+        [(b["signal"], len(b["offsets_ms"]), len(b["values"]), len(b["qualities"])) for b in blocks], header.samples
+    )
+    return header
+
+
 def check_arrays(packet: Packet) -> None:
     """Raise PacketError('bad_body') unless array lengths agree with each other and the header's count."""
-    total = 0
     blocks: tuple[Block | DoubleBlock, ...] = (*packet.blocks, *packet.doubles)
-    for block in blocks:
-        size = len(block.offsets_ms)
-        if len(block.values) != size or len(block.qualities) not in (0, size):
-            raise PacketError("bad_body", f"signal {block.signal}: arrays differ in length")
-        total += size
-    if total != packet.header.samples:
-        raise PacketError("bad_body", f"header says {packet.header.samples} samples, the body holds {total}")
+    _check_sizes(
+        [(b.signal, len(b.offsets_ms), len(b.values), len(b.qualities)) for b in blocks], packet.header.samples
+    )
+
+
+def _check_sizes(sizes: list[tuple[int, int, int, int]], samples: int) -> None:
+    """Of each block: signal, offsets, values, qualities."""
+    total = 0
+    for signal, offsets, values, qualities in sizes:
+        if values != offsets or qualities not in (0, offsets):
+            raise PacketError("bad_body", f"signal {signal}: arrays differ in length")
+        total += offsets
+    if total != samples:
+        raise PacketError("bad_body", f"header says {samples} samples, the body holds {total}")
+
+
+def _read_whole(frame: bytes) -> dict[str, Any]:
+    writer = open_frame(frame)
+    body = io.BytesIO(frame[PREFIX_BYTES:-CRC_BYTES])
+    record = _read(body, _parsed(writer)[0], "bad_body")
+    if body.read(1):
+        raise PacketError("bad_body", "bytes are left over after the body")
+    return record
 
 
 def _read(body: io.BytesIO, schema: Any, reason: str) -> dict[str, Any]:
