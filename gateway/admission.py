@@ -13,19 +13,20 @@ from typing import NamedTuple
 
 from contracts.errors import Rejected
 from contracts.limits import MAX_FUTURE_MS, MAX_PAST_MS
-from contracts.packet import MAX_FRAME_BYTES, Header, decode_header, decode_packet
+from contracts.packet import MAX_FRAME_BYTES, decode_header, verify_packet
 from contracts.registry import Registration
 from contracts.stamp import (
     DEAD_LETTER_HEADER,
     FLAG_RECORDING,
+    STAMP,
+    STAMP_FORMAT,
     STAMP_HEADER,
     DeadLetter,
-    Stamp,
     encode_dead_letter,
-    encode_stamp,
 )
 from contracts.status import decode_status
 from contracts.topics import CHANNEL_LANES, UP_PRIORITY, UP_STATUS, Topics, parse_up_topic
+from gateway.header import Head, HeaderReader, head_of
 
 MAX_ROUTES = 100_000
 """Parsed topics remembered, four per device; beyond it the memory starts anew."""
@@ -33,6 +34,9 @@ MAX_ROUTES = 100_000
 CHANNELS = frozenset((*CHANNEL_LANES, UP_STATUS))
 LEVELS = 4
 """Of a topic that devices publish on."""
+
+MAX_KEPT_BYTES = 512 * 1024
+"""Of a refused publish; Kafka's default takes records of 1 MiB. A broker of ours lets nothing this large through."""
 
 MAX_TEXT = 200
 """Characters of a foreign topic or detail that a dead letter repeats."""
@@ -86,7 +90,8 @@ class Refused(NamedTuple):
 
 
 Verdict = Accepted | Refused
-ReadHeader = Callable[[bytes], Header]
+ReadHead = Callable[[bytes, str], Head]
+"""(frame, topic) to the checked header."""
 
 
 class Admission:
@@ -98,10 +103,9 @@ class Admission:
         registry: Mapping[str, Registration],
         *,
         verify_whole: bool = False,
-        read_header: ReadHeader = decode_header,
     ) -> None:
         self._registry = registry
-        self._read: ReadHeader = _read_whole if verify_whole else read_header
+        self._read: ReadHead = _read_whole if verify_whole else HeaderReader().read
         self._lane_topics = tuple(topics.lane(lane).name for lane in range(len(CHANNEL_LANES)))
         self._status_topic = topics.status.name
         self._dead_topic = topics.dead_letters.name
@@ -145,7 +149,7 @@ class Admission:
         return route
 
     def _packet(self, message: Inbound, registered: Registration, channel: str) -> Verdict:
-        header = self._read(message.payload)
+        header = self._read(message.payload, message.topic)
         lane = CHANNEL_LANES[channel]
         if header.device != registered.device:
             raise Rejected("device_mismatch", f"packet says {header.device}, topic says {registered.device}")
@@ -172,8 +176,9 @@ class Admission:
         return Accepted(self._stamped(self._status_topic, message, registered, 0), registered.device, None, False)
 
     def _stamped(self, topic: str, message: Inbound, registered: Registration, flags: int) -> Record:
-        stamp = Stamp(message.received_ms, registered.device_key, registered.tenant_id, flags)
-        return Record(topic, registered.device.encode(), message.payload, (STAMP_HEADER, encode_stamp(stamp)))
+        """Packs what ``contracts.stamp.encode_stamp`` packs, without the object in between."""
+        stamp = STAMP.pack(STAMP_FORMAT, flags, message.received_ms, registered.device_key, registered.tenant_id)
+        return Record(topic, registered.device.encode(), message.payload, (STAMP_HEADER, stamp))
 
     def _refuse(self, message: Inbound, device: str, reason: str, detail: str = "") -> Refused:
         identity = self._identity(message.payload) if device else None
@@ -189,7 +194,7 @@ class Admission:
             seq=identity.seq if identity else 0,
         )
         header = (DEAD_LETTER_HEADER, encode_dead_letter(letter))
-        record = Record(self._dead_topic, device.encode(), message.payload, header)
+        record = Record(self._dead_topic, device.encode(), message.payload[:MAX_KEPT_BYTES], header)
         return Refused(record, device, identity if registered else None, reason)
 
     def _identity(self, frame: bytes) -> Identity | None:
@@ -201,8 +206,8 @@ class Admission:
         return Identity(header.boot_epoch, header.nonce, header.seq)
 
 
-def _read_whole(frame: bytes) -> Header:
-    return decode_packet(frame).header
+def _read_whole(frame: bytes, _topic: str) -> Head:
+    return head_of(verify_packet(frame))
 
 
 def _printable(text: str) -> str:

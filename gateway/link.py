@@ -11,19 +11,20 @@ import logging
 import random
 import select
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from contracts.topics import ACK_PROPERTY
 from gateway.counts import Counts
+from gateway.wire import PUBLISH, QOS_2, Packet, ProtocolError, next_packet, read_publish
 
 log = logging.getLogger(__name__)
 RECEIVE_BYTES = 64 * 1024
@@ -58,32 +59,61 @@ class LinkSettings:
 
 
 class _Client(mqtt.Client):
-    """paho with a receive buffer: it asks its socket for single bytes, which over TLS costs more than the packet.
+    """paho with its own way of reading replaced: whole buffers instead of single bytes, and publishes read by us.
 
-    The one method that is replaced is paho's own; its version is pinned.
+    What is replaced and used here is paho's inside; its version is pinned.
     """
 
-    def __init__(self, client_id: str) -> None:
+    def __init__(self, client_id: str, on_publish: OnPublish) -> None:
         super().__init__(CallbackAPIVersion.VERSION2, client_id, protocol=mqtt.MQTTv5, manual_ack=True)
+        self._take = on_publish
         self._received = b""
-        self._at = 0
-
-    @property
-    def buffered(self) -> bool:
-        return self._at < len(self._received)
 
     def forget_buffer(self) -> None:
         """Before a new connection."""
-        self._received, self._at = b"", 0
+        self._received = b""
 
-    def _sock_recv(self, bufsize: int) -> bytes:
-        start = self._at
-        if start >= len(self._received):
-            self._received, self._at = super()._sock_recv(RECEIVE_BYTES), 0
-            start = 0
-        end = start + bufsize
-        self._at = min(end, len(self._received))
-        return self._received[start:end]
+    def loop_read(self, max_packets: int = 1) -> MQTTErrorCode:
+        """Handle all that has come, reading the socket until it is empty or ``max_packets`` are passed."""
+        try:
+            handled = self._handle(self._received)
+            while handled < max_packets:
+                data = self._sock_recv(RECEIVE_BYTES)
+                if not data:
+                    return self._loop_rc_handle(mqtt.MQTT_ERR_CONN_LOST)
+                self._last_bytes_received = time.monotonic()
+                handled += self._handle(self._received + data if self._received else data)
+        except BlockingIOError:
+            return mqtt.MQTT_ERR_SUCCESS
+        except OSError as error:
+            log.warning("event=mqtt_receive_failed error=%s", error)
+            return self._loop_rc_handle(mqtt.MQTT_ERR_CONN_LOST)
+        except ProtocolError as error:
+            log.error("event=mqtt_protocol_error error=%s", error)
+            return self._loop_rc_handle(mqtt.MQTT_ERR_PROTOCOL)
+        return mqtt.MQTT_ERR_SUCCESS
+
+    def _handle(self, data: bytes) -> int:
+        """All complete packets; the rest waits for more."""
+        at, handled = 0, 0
+        while (packet := next_packet(data, at)) is not None:
+            at = packet.end
+            handled += 1
+            if packet.first & 0xF0 == PUBLISH and not packet.first & QOS_2:
+                self._take(*read_publish(data, packet))
+            else:
+                self._leave_to_paho(data, packet)
+        self._received = data[at:]
+        return handled
+
+    def _leave_to_paho(self, data: bytes, packet: Packet) -> None:
+        size = packet.end - packet.start
+        self._in_packet = {
+            "command": packet.first, "have_remaining": 1, "remaining_count": [], "remaining_mult": 1,
+            "remaining_length": size, "packet": bytearray(data[packet.start : packet.end]), "to_process": 0, "pos": 0,
+        }  # fmt: skip
+        if self._packet_handle() > 0:
+            raise ProtocolError("paho could not handle a packet")
 
 
 class Link:
@@ -114,12 +144,12 @@ class Link:
             self._connect_when_due(now_s, wait_s)
             return
         reading = room > 0
-        if reading and self._client.buffered:
+        if reading and isinstance(sock, ssl.SSLSocket) and sock.pending():
             wait_s = 0.0
         wants_write = bool(self._unsent) or self._client.want_write()
         readable, writable, _ = select.select([sock] if reading else [], [sock] if wants_write else [], [], wait_s)
-        if reading and (readable or self._client.buffered):
-            self._read_burst(min(room, READ_BURST))
+        if reading and (readable or wait_s == 0.0):
+            self._client.loop_read(min(room, READ_BURST))
         if writable or self._client.want_write():
             self._flush()
         self._client.loop_misc()
@@ -165,7 +195,7 @@ class Link:
 
     def _make_client(self) -> _Client:
         settings = self._settings
-        client = _Client(settings.client_id)
+        client = _Client(settings.client_id, self._on_publish)
         client.tls_set(str(settings.ca_file), str(settings.certificate_file), str(settings.key_file),
                        tls_version=ssl.PROTOCOL_TLS_CLIENT)  # fmt: skip
         client.connect_timeout = settings.connect_timeout_s
@@ -174,7 +204,6 @@ class Link:
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
         client.on_subscribe = self._subscribed
-        client.on_message = self._message
         client.on_publish = self._published
         return client
 
@@ -198,15 +227,6 @@ class Link:
             )
         except OSError as error:
             log.warning("event=mqtt_connect_failed error=%s attempt=%d", error, self._failures)
-
-    def _read_burst(self, packets: int) -> None:
-        client = self._client
-        for _ in range(packets):
-            client.loop_read()
-            if not client.buffered:
-                sock = client.socket()
-                if not (isinstance(sock, ssl.SSLSocket) and sock.pending()):
-                    return
 
     def _flush(self) -> None:
         """Write paho's packets and our PUBACKs, never one inside another.
@@ -253,14 +273,6 @@ class Link:
     def _disconnected(self, _client: mqtt.Client, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         self.connected = self.subscribed = False
         log.warning("event=mqtt_disconnected reason=%s", reason)
-
-    def _message(self, _client: mqtt.Client, _data: Any, message: mqtt.MQTTMessage) -> None:
-        asked = ACK_PROPERTY in getattr(message.properties, "UserProperty", ())
-        try:
-            topic = message.topic
-        except UnicodeDecodeError:
-            topic = "\N{REPLACEMENT CHARACTER}"
-        self._on_publish(topic, bytes(message.payload), message.mid, message.retain, asked)
 
     def _published(self, _client: mqtt.Client, _data: Any, mid: int, _reason: Any, _properties: Any) -> None:
         self._down.discard(mid)

@@ -117,7 +117,7 @@ class Worker:
 def forget_session(broker: MqttBroker, number: int = 0) -> None:
     """End the session that an earlier test's worker left: its subscription would go on collecting."""
     name, ended = f"gateway-{number}", []
-    client = _tls_client(broker, name)
+    client = tls_client(broker, name)
     client.on_connect = lambda client, *_: client.disconnect()
     client.on_disconnect = lambda *_: ended.append(True)
     client.connect(broker.host, broker.port, clean_start=True)
@@ -125,7 +125,7 @@ def forget_session(broker: MqttBroker, number: int = 0) -> None:
     assert ended
 
 
-def _tls_client(broker: MqttBroker, name: str) -> mqtt.Client:
+def tls_client(broker: MqttBroker, name: str) -> mqtt.Client:
     credentials = broker.issue(name)
     client = mqtt.Client(CallbackAPIVersion.VERSION2, name, protocol=mqtt.MQTTv5)
     client.tls_set(
@@ -155,7 +155,7 @@ class Device:
         self.rejected = RangeSet()
         self.connects = 0
         self._ready = False
-        self._client = _tls_client(broker, name)
+        self._client = tls_client(broker, name)
         self._client.max_inflight_messages = 200
         self._client.on_connect = self._connected
         self._client.on_subscribe = self._subscribed
