@@ -40,7 +40,7 @@ bench: $(READY) ## every published number, one script each; last line one JSON o
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 score: $(READY) ## detection and remaining-life scores; DATA= names the folder
-	@$(BIN)/fleetstream score $(if $(DATA),--data $(DATA))
+	@$(BIN)/fleetstream score $(if $(DATA),--data $(DATA)) --page docs/scores.md
 
 lock: $(READY) ## resolve the dependencies again and pin them with hashes
 	@$(BIN)/uv pip compile pyproject.toml --all-extras --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --quiet -o requirements/lock.txt

@@ -22,13 +22,16 @@ from api.queries.outbox import Backlog, OutboxRow
 from contracts.registry import BEAT_KEY, Registration, encode_beat, encode_registration
 from contracts.topics import KafkaTopic, Topics
 
-OUTBOX_TOPICS = ("registry", "windows", "commands", "events")
+REGISTRY = "registry"
+OUTBOX_TOPICS = (REGISTRY, "windows", "commands", "events")
 """Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
 
 UNBLOCK_S = 60.0
 """How long a key rests whose record Kafka refused for good (too large)."""
 HOUSEKEEPING_S = 15.0
 MAX_BACKOFF_S = 10.0
+STAND_BY_S = 2.0
+"""How soon a relay that stands by looks whether the other one is gone."""
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,7 @@ class Relay:
     metrics: Metrics
     pace: RelayPace = RelayPace()
     _blocked: dict[str, float] = field(default_factory=dict)
+    _backoff_s: float = 0.2
     _next_beat_s: float = 0.0
     _next_care_s: float = 0.0
     last_beat_s: float | None = None
@@ -109,29 +113,30 @@ class Relay:
 
     async def run(self) -> None:
         """Relay for ever. Ends by cancellation only."""
-        backoff_s = self.pace.poll_s
         try:
             while True:
+                pause_s = STAND_BY_S
                 try:
                     await self._serve_once()
-                    backoff_s = self.pace.poll_s
                 except (StoreUnavailable, KafkaUnavailable) as error:
-                    log.warning("event=relay_waits reason=%s retry_s=%.1f", error, backoff_s)
+                    pause_s, self._backoff_s = self._backoff_s, min(self._backoff_s * 2, MAX_BACKOFF_S)
+                    log.warning("event=relay_waits reason=%s retry_s=%.1f", error, pause_s)
                     self.metrics.relay_faults.inc()
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, MAX_BACKOFF_S)
+                await asyncio.sleep(pause_s)
         finally:
             await self.publisher.close()
             await self.store.close()
 
     async def _serve_once(self) -> None:
         """One stay as the relay: returns when another relay is at work, raises when something fails."""
-        self.stands_by = not await self.store.open()
+        stood_by, self.stands_by = self.stands_by, not await self.store.open()
         if self.stands_by:
-            log.info("event=relay_stands_by reason=another_relay_works")
+            if not stood_by:
+                log.info("event=relay_stands_by reason=another_relay_works")
             return
         await self.publisher.open()
         await self._tell_registry()
+        self._backoff_s = self.pace.poll_s  # it worked: the next hiccup is a new one
         log.info("event=relay_works")
         while True:
             if not await self.pass_once():
@@ -141,15 +146,17 @@ class Relay:
         """Publish what waits; True when more may wait."""
         now_s = self.clock.elapsed_s()
         self._blocked = {key: until for key, until in self._blocked.items() if until > now_s}
-        rows = await self.store.waiting(OUTBOX_TOPICS, tuple(self._blocked), self.pace.batch)
+        registry = await self.store.waiting((REGISTRY,), tuple(self._blocked), self.pace.batch)
+        rows = registry or await self.store.waiting(OUTBOX_TOPICS, tuple(self._blocked), self.pace.batch)
         if rows:
             await self._publish(rows)
-        if now_s >= self._next_beat_s:
+        told = not registry and not any(key.startswith(f"{REGISTRY}:") for key in self._blocked)
+        if told and now_s >= self._next_beat_s:
             await self._beat(now_s)
         if now_s >= self._next_care_s:
             self._next_care_s = now_s + HOUSEKEEPING_S
             await self._care()
-        return len(rows) == self.pace.batch
+        return bool(registry) or len(rows) == self.pace.batch
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> None:
         records = [Record(self._topic(row.topic).name, row.kafka_key.encode(), row.kafka_value) for row in rows]
