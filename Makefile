@@ -14,7 +14,7 @@ $(READY): requirements/lock.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Fleetstream needs Python 3.11 or newer: install python3.11 and python3.11-venv, or set PYTHON=/path/to/python."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "Python has no venv module: install the python3-venv package."; rm -rf $(VENV); exit 1; }
 	@echo "installing pinned dependencies into $(VENV) (about a minute the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --require-hashes -r requirements/lock.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $(READY)
 
