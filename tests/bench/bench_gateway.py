@@ -31,7 +31,7 @@ DEVICES = 100
 PACKETS_PER_DEVICE = 500
 PACKETS = DEVICES * PACKETS_PER_DEVICE
 ROUNDS = 3
-SAMPLES = 10
+SAMPLES = 14
 BLOCKS = 10
 PATIENCE_S = 180.0
 
@@ -91,17 +91,21 @@ def _round(broker: MqttBroker, bootstrap: str, prefix: str, verify: str) -> Roun
         idle_s = _cpu_s(worker)
         worker.stop()
         _publish(broker)
-        begun_s = time.perf_counter()
         worker.start(until_ready=False)
-        wait_for("the backlog to be taken", lambda: worker.metric("pubacks_total") >= PACKETS, PATIENCE_S)
-        wall_s, cpu_s = time.perf_counter() - begun_s, _cpu_s(worker) - idle_s
+        wait_for("the first packet in Kafka", lambda: log.end(topics.live) > 0, PATIENCE_S)
+        begun_s, begun_at = time.perf_counter(), log.end(topics.live)
+        # asked of Kafka: a page of metrics costs the worker as much as a hundred packets
+        wait_for("the backlog to be in Kafka", lambda: log.end(topics.live) >= PACKETS, PATIENCE_S)
+        wall_s = time.perf_counter() - begun_s
+        wait_for("the last PUBACK", lambda: worker.metric("pubacks_total") >= PACKETS)
+        cpu_s = _cpu_s(worker) - idle_s
         resident = psutil.Process(_pid(worker)).memory_info().rss / 2**20
     finally:
         worker.leave()
     stored = len(log.read(topics.live))
     if stored < PACKETS:
         raise RuntimeError(f"{PACKETS - stored} packets are missing from Kafka; the figure would be worthless")
-    return Round(PACKETS / cpu_s, PACKETS / wall_s, resident)
+    return Round(PACKETS / cpu_s, (PACKETS - begun_at) / wall_s, resident)
 
 
 def _publish(broker: MqttBroker) -> None:
@@ -123,8 +127,7 @@ def _publish(broker: MqttBroker) -> None:
 def _frame(name: str, seq: int, now_ms: int) -> bytes:
     offsets = tuple(100 * at for at in range(SAMPLES))
     values = tuple((at * 37 + seq) % 4_000 for at in range(SAMPLES))
-    qualities = (0,) * SAMPLES
-    blocks = tuple(Block(number, -2, 1_000 * number, offsets, values, qualities) for number in range(1, BLOCKS + 1))
+    blocks = tuple(Block(number, -2, 1_000 * number, offsets, values) for number in range(1, BLOCKS + 1))
     header = Header("acme", name, 1, 0x1234_5678_9ABC_DEF0, seq, 0, now_ms, 123_456_789, True, BLOCKS * SAMPLES)
     return encode_packet(Packet(header, blocks))
 

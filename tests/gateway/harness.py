@@ -219,6 +219,12 @@ class Log:
         self.topics = Topics(prefix)
         self._bootstrap = bootstrap
         self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+        self._watcher = Consumer({"bootstrap.servers": bootstrap, "group.id": "watcher", "log_level": 2})
+
+    def end(self, topic: KafkaTopic) -> int:
+        """How many records the topic has been given (nothing trims or compacts it in a test)."""
+        places = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
+        return sum(self._watcher.get_watermark_offsets(place, timeout=10)[1] for place in places)
 
     def read(self, topic: KafkaTopic) -> list[Got]:
         """Everything that the topic holds now."""
