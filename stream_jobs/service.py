@@ -8,9 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from contracts.errors import Fatal
+from contracts.errors import Fatal, TryLater
 from stream_jobs.jobs.closer import Closer
 from stream_jobs.metrics import HealthServer, IngestMetrics
 
@@ -21,7 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S = 0.25
+START_PATIENCE_S = 60.0
+"""How long a start waits for Kafka's topics and the database, which may be coming up beside it."""
+
 _POLL_S = 0.005
+Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 
 
@@ -75,6 +79,18 @@ def stop_between_batches(query: StreamingQuery, timeout_s: float) -> None:
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
         time.sleep(_POLL_S)
     query.stop()
+
+
+def patiently(ask: Callable[[], Answer], stop: threading.Event, limit_s: float = START_PATIENCE_S) -> Answer:
+    """The first answer; TryLater is asked again until ``limit_s`` or ``stop``, then raised. For starting only."""
+    deadline_s = time.monotonic() + limit_s
+    while True:
+        try:
+            return ask()
+        except TryLater as error:
+            if time.monotonic() > deadline_s or stop.wait(error.retry_after_ms / 1000):
+                raise
+            log.info('event=waiting reason="%s"', error)
 
 
 def stop_on_signals() -> threading.Event:

@@ -57,7 +57,7 @@ class StreamSettings(BaseSettings):
     max_offsets_per_trigger: int = Field(default=20_000, ge=1, description="records of one micro-batch, all partitions")
     trigger_interval_ms: int = Field(default=100, ge=0, description="shortest time between two starts of a micro-batch")
     chunk_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="Arrow bytes of one transaction")
-    sink: str = Field(default="tasks", description="way into the store: tasks or driver")
+    sink: str = Field(default="driver", description="way into the store: tasks or driver")
     close_interval_ms: int = Field(default=500, ge=10, description="how often closed windows are looked for")
     close_rows: int = Field(default=5_000, ge=1, description="windows closed in one transaction")
     stop_timeout_s: float = Field(default=20.0, gt=0, description="how long a stop waits for the running batch")

@@ -20,7 +20,7 @@ from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics
 from stream_jobs.parquet import Place
 from stream_jobs.records import Kind
 from stream_jobs.scratch import fresh_folder
-from stream_jobs.service import IngestService
+from stream_jobs.service import IngestService, patiently
 from stream_jobs.session import build_session
 from stream_jobs.settings import StreamSettings
 from stream_jobs.sinks import SINKS
@@ -63,14 +63,14 @@ def clock_ms() -> int:
 def run_ingest(settings: StreamSettings, stop: threading.Event) -> None:
     """Run the ingest query and the closer until ``stop``. Raises Fatal or TryLater."""
     with fresh_folder(settings.checkpoint_folder) as scratch:
-        service = make_ingest(settings, scratch)
+        service = make_ingest(settings, scratch, stop)
         try:
             service.run(stop)
         finally:
             drop_all()
 
 
-def make_ingest(settings: StreamSettings, scratch: Path) -> IngestService:
+def make_ingest(settings: StreamSettings, scratch: Path, stop: threading.Event) -> IngestService:
     """Wire the ingest process. Nothing is started but Spark's JVM, when the service runs."""
     from stream_jobs.jobs import ingest  # Spark is slow to import; the archive does without
 
@@ -80,9 +80,9 @@ def make_ingest(settings: StreamSettings, scratch: Path) -> IngestService:
     store = StoreLedger(settings.dsn.get_secret_value())
 
     def start_query() -> tuple[SparkSession, StreamingQuery]:
-        log = reader.state()
+        log = patiently(reader.state, stop)
         topics = make_topics(settings.topic_prefix, log)
-        ledger = {key: taken.next_offset for key, taken in store.progress().items()}
+        ledger = {key: taken.next_offset for key, taken in patiently(store.progress, stop).items()}
         options = ingest.kafka_options(
             settings.kafka_bootstrap, topics, starting_offsets(log, ledger), settings.max_offsets_per_trigger
         )
@@ -107,7 +107,7 @@ def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
     """Archive raw topics until ``stop``. Raises Fatal or TryLater."""
     topics = Topics(settings.topic_prefix)
     raw = [topics.live.name, topics.backlog.name, topics.priority.name]
-    state = LogReader(settings.kafka_bootstrap, raw).state()
+    state = patiently(LogReader(settings.kafka_bootstrap, raw).state, stop)
     places = [Place(name, state.ids[name], partition) for name in raw for partition in state.extents[name]]
     registry = CollectorRegistry()
     archiver = Archiver(
@@ -115,7 +115,7 @@ def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
         settings.archive_folder.absolute(), settings.archive_file_bytes, settings.archive_roll_s, time.monotonic,
         ArchiveMetrics(registry),
     )  # fmt: skip
-    archiver.assign(places)
+    patiently(lambda: archiver.assign(places), stop)
     health = HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, lambda: True)
     health.start()
     try:

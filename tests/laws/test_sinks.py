@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import TYPE_CHECKING, cast
+
 import psycopg
+import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 from stream_jobs.errors import PlanBroken
 from stream_jobs.sinks import SINKS
-from stream_jobs.sinks.base import Sink, Target
+from stream_jobs.sinks.base import RECEIPT_DDL, Receipt, Sink, Target
 from stream_jobs.sinks.driver import store_table
 from stream_jobs.sinks.tasks import store_partition
 from tests.stream_jobs.build import BACKLOG, T0, in_log_order, speed, table, target
 from tests.stream_jobs.fix_ingest import Line, heart
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["heart"]
 menu = pytest.mark.parametrize("name", sorted(SINKS))
@@ -85,6 +93,41 @@ def test_both_sinks_make_the_same_rows_of_the_same_records(heart: Line) -> None:
     assert heart.rows(SNAPSHOT) == by_tasks
     found = sorted((one.topic, one.packets, one.next_offset) for one in receipts)
     assert found == [("t.backlog", 8, 8), ("t.live", 19, 19)]
+
+
+class HugeBatch:
+    """A batch that Spark refuses to collect, as far as a sink can see."""
+
+    def __init__(self, complaint: str) -> None:
+        self.complaint = complaint
+
+    def toArrow(self) -> None:
+        raise RuntimeError(self.complaint)
+
+    def mapInArrow(self, _: object, ddl: str) -> HugeBatch:
+        assert ddl == RECEIPT_DDL
+        return self
+
+    def collect(self) -> list[Row]:
+        return [Row(**asdict(Receipt("t.live", 0, 5)))]
+
+
+def test_a_batch_too_large_for_the_driver_goes_through_the_tasks() -> None:
+    complaint = "Total size of serialized results is bigger than spark.driver.maxResultSize 256.0 MiB"
+    batch = cast("DataFrame", HugeBatch(complaint))
+    assert SINKS["driver"](target("")).store(batch) == [Receipt("t.live", 0, 5)]
+    with pytest.raises(RuntimeError, match="something else"):
+        SINKS["driver"](target("")).store(cast("DataFrame", HugeBatch("something else")))
+
+
+@quiet
+def test_small_chunks_of_a_driver_s_batch_store_the_same(heart: Line) -> None:
+    car = heart.devices["car1"]
+    records = in_log_order([(car.packet(n, speed(n)), car.stamp(T0)) for n in range(1, 20)])
+    pieces = pa.concat_tables([table(records[n : n + 4]) for n in range(0, 19, 4)])
+    receipts = store_table(target(heart.dsn, chunk_bytes=1), pieces)
+    assert [one.next_offset for one in receipts] == [4, 8, 12, 16, 19]
+    assert heart.rows("SELECT ranges::text, samples FROM seen_ranges") == [("{[1,20)}", 19)]
 
 
 @quiet
