@@ -217,3 +217,13 @@ def test_stopping_takes_nothing_new_and_finishes_what_was_begun() -> None:
     rig.relay.run(5.0)
     assert (rig.link.pubacks, rig.heard(), rig.link.closed) == ([(1, 1)], [1], True)
     assert rig.counts.received == 1
+
+
+def test_a_puback_of_an_older_connection_is_dropped_and_counted() -> None:
+    rig = Rig()
+    rig.link.incoming.append(("v1/car-1/up/live", frame(seq=1), 1, False, True))
+    rig.relay.step()
+    rig.link.connection += 1
+    rig.producers[0].end_all()
+    rig.relay.step()
+    assert (rig.link.pubacks, rig.counts.stale_pubacks, rig.heard()) == ([], 1, [1])
