@@ -175,7 +175,7 @@ def enrol(dsn: str) -> list[int]:
 def packet(device: int, seq: int, base_ms: int, samples: int, step_ms: int, dice: random.Random) -> bytes:
     offsets = tuple(n * step_ms for n in range(samples))
     blocks = tuple(
-        Block(signal, -1, 1_000, offsets, tuple(dice.randrange(-200, 200) for _ in offsets)) for signal in SIGNALS
+        Block(signal, -1, 400, offsets, tuple(dice.randrange(-200, 200) for _ in offsets)) for signal in SIGNALS
     )
     header = Header("north", f"d{device}", 1, device, seq, 0, base_ms, 0, True, samples * len(SIGNALS))
     return encode_packet(Packet(header, blocks))
