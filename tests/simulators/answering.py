@@ -16,6 +16,7 @@ from contracts.acks import Ack, encode_ack
 from contracts.packet import decode_header
 from contracts.ranges import ranges_of
 from contracts.topics import ACK_PROPERTY, DOWN_ACK, down_topic
+from simulators.plan import FleetPlan
 from tests.fix_stack import MqttBroker
 
 WORKER = "gateway-7"
@@ -24,10 +25,12 @@ WORKER = "gateway-7"
 class AnsweringGateway:
     """Reads every packet, remembers its hash, answers when asked, or always.
 
-    Each ``withhold_every``-th packet counts only when it comes again.
+    Each ``withhold_every``-th packet counts only when it comes again. The broker serves the whole test run and may
+    still hand out what another test's devices sent, so only the plan's own devices are heard.
     """
 
-    def __init__(self, broker: MqttBroker, withhold_every: int = 0, unasked: bool = False) -> None:
+    def __init__(self, broker: MqttBroker, plan: FleetPlan, withhold_every: int = 0, unasked: bool = False) -> None:
+        self._devices = {planned.device for planned in plan.devices}
         self.hashes: dict[tuple[str, int], str] = {}
         self.frames: set[str] = set()
         self.repeats = 0
@@ -59,7 +62,7 @@ class AnsweringGateway:
         self._client.loop_stop()
 
     def _on_message(self, client: Client, _data: Any, message: MQTTMessage) -> None:
-        if message.topic.endswith("/status"):
+        if message.topic.endswith("/status") or message.topic.split("/")[1] not in self._devices:
             return
         frame = bytes(message.payload)
         header = decode_header(frame)

@@ -77,7 +77,7 @@ def test_a_killed_fleet_goes_on_and_its_history_is_what_arrives(
     first.child.send_signal(signal.SIGKILL)
     first.child.wait()
     accepted_before = read_journal(plan.history)
-    with AnsweringGateway(mqtt_broker, unasked=True) as gateway:
+    with AnsweringGateway(mqtt_broker, plan, unasked=True) as gateway:
         second = Process(plan_file)
         until("the second run accepts, too", lambda: len(read_journal(plan.history)) > len(accepted_before) + 12)
         second.child.send_signal(signal.SIGTERM)

@@ -85,7 +85,7 @@ def test_a_load_run_is_acknowledged_to_the_last_packet(mqtt_broker: MqttBroker) 
     load = Load(
         plan, settings, EPOCH, lambda device, _epoch, seq, sha256, _n, _lane: sent.update({(device, seq): sha256})
     )
-    with AnsweringGateway(mqtt_broker, withhold_every=3) as gateway:
+    with AnsweringGateway(mqtt_broker, plan, withhold_every=3) as gateway:
         load.connect()
         load.run(2.0, threading.Event())
         assert load.drain(60.0)
