@@ -21,8 +21,11 @@ LARGEST_EXPONENT = 18
 MAX_QUALITY = 127
 MAX_SMALL = 2**15 - 1
 LARGEST_NUMBER = 2**62
-LARGEST_COUNT = 2**40
 """Sequence numbers and epochs beyond this would overflow a range's upper bound in the store."""
+
+LARGEST_COUNT = 2**40
+"""Bound of what one gap report counts, so that sums over a fleet stay within a bigint."""
+
 _LENGTHS, _COUNT, _UNKNOWN, _EXPONENT, _QUALITY, _GAP = range(1, 7)
 _TEXTS = {
     _LENGTHS: "arrays of a block differ in length",

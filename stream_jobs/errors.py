@@ -15,3 +15,7 @@ class PlanBroken(Fatal):
 
 class StoreBusy(TryLater):
     """The store refused a transaction (deadlock, restart) for longer than we repeat it; nothing was lost."""
+
+
+class QueryFailed(Fatal):
+    """The ingest query ended by itself; what it had not committed is still in the log."""

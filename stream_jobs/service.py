@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from contracts.errors import Fatal, TryLater
+from contracts.errors import TryLater
+from stream_jobs.errors import QueryFailed
 from stream_jobs.jobs.closer import Closer
 from stream_jobs.metrics import HealthServer, IngestMetrics
 
@@ -29,10 +30,6 @@ Answer = TypeVar("Answer")
 log = logging.getLogger(__name__)
 
 
-class QueryFailed(Fatal):
-    """The ingest query ended by itself; what it had not committed is still in the log."""
-
-
 @dataclass(slots=True)
 class IngestService:
     """Everything that runs in the ingest process, already wired."""
@@ -42,16 +39,17 @@ class IngestService:
     metrics: IngestMetrics
     make_health: Callable[[Callable[[], bool]], HealthServer]
     stop_timeout_s: float
+    _running: bool = False
 
     def run(self, stop: threading.Event) -> None:
         """Return when ``stop`` is set and the running batch is done. Raises QueryFailed."""
-        query: StreamingQuery | None = None
-        health = self.make_health(lambda: query is not None and bool(query.isActive))
+        health = self.make_health(lambda: self._running)
         health.start()
         closer = threading.Thread(target=self.closer.run, args=(stop,), name="closer", daemon=True)
         try:
             session, query = self.start_query()
             closer.start()
+            self._running = True
             log.info("event=ingest_started metrics_port=%d", health.port)
             self._watch(query, closer, stop)
             stop_between_batches(query, self.stop_timeout_s)
@@ -59,6 +57,7 @@ class IngestService:
             session.stop()
             log.info("event=ingest_stopped")
         finally:
+            self._running = False
             stop.set()
             health.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from contracts.tables import ROLE_SINK
 from contracts.topics import Topics
 from stream_jobs.jobs import ingest
 from stream_jobs.log import LogReader, starting_offsets
+from stream_jobs.service import patiently
 from stream_jobs.sinks import SINKS
 from stream_jobs.sinks.base import Receipt, Target
 from stream_jobs.sinks.connection import drop_all
@@ -72,7 +74,7 @@ class Line:
 
     def drain(self, max_offsets: int = 20_000) -> Any:
         """Run the query as a fresh start would, until it has read what is there; the finished query."""
-        log = LogReader(self.bootstrap, list(topic_kinds(self.prefix))).state()
+        log = patiently(LogReader(self.bootstrap, list(topic_kinds(self.prefix))).state, threading.Event())
         topics = make_topics(self.prefix, log)
         store = StoreLedger(self.dsn)
         ledger = {key: taken.next_offset for key, taken in store.progress().items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from stream_jobs.jobs.archive import Archiver, consumer_options
 from stream_jobs.log import LogReader
 from stream_jobs.metrics import ArchiveMetrics
 from stream_jobs.parquet import Place
+from stream_jobs.service import patiently
 from stream_jobs.sinks.manifest import Manifest
 from tests.stream_jobs.fix_ingest import send
 from tests.stream_jobs.fix_process import Job, wait_for
@@ -38,7 +40,7 @@ class Archive:
 
     def start(self, file_bytes: int = 10**9) -> Archiver:
         raw = [self.topics.live.name, self.topics.backlog.name]
-        state = LogReader(self.bootstrap, raw).state()
+        state = patiently(LogReader(self.bootstrap, raw).state, threading.Event())
         archiver = Archiver(
             Consumer(consumer_options(self.bootstrap)), Manifest(self.dsn), self.folder, file_bytes, 60.0,
             lambda: self.now_s, ArchiveMetrics(CollectorRegistry()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from uuid import UUID, uuid4
 
 import pytest
@@ -14,6 +15,7 @@ from contracts.topics import Topics
 from infra.kafka import create_topics
 from stream_jobs.errors import LogLost
 from stream_jobs.log import Extent, LogReader, LogState, lag, starting_offsets
+from stream_jobs.service import patiently
 from tests.stream_jobs.fix_ingest import send
 from tests.stream_jobs.fix_process import wait_for
 
@@ -42,7 +44,7 @@ def test_kafka_s_own_ids_and_extents(kafka_bootstrap: str, topic_prefix: str) ->
     live = Topics(topic_prefix).live
     send(kafka_bootstrap, live.name, [("car1", b"x", None)] * 5)
     reader = LogReader(kafka_bootstrap, [live.name])
-    first = reader.state()
+    first = patiently(reader.state, threading.Event())
     assert sum(extent.end for extent in first.extents[live.name].values()) == 5
     assert reader.state().ids == first.ids
     admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
@@ -56,17 +58,9 @@ def test_kafka_s_own_ids_and_extents(kafka_bootstrap: str, topic_prefix: str) ->
         gone.result()
     wait_for(lambda: live.name not in admin.list_topics(timeout=30).topics)
     create_topics(kafka_bootstrap, [live])
-    again = wait_for(lambda: answer(reader))
+    again = patiently(reader.state, threading.Event())
     assert again.ids != first.ids
     assert set(json.loads(starting_offsets(again, {(first.ids[live.name], full): 5}))[live.name].values()) == {-2}
-
-
-def answer(reader: LogReader) -> LogState | None:
-    """A broker needs a moment for a new topic."""
-    try:
-        return reader.state()
-    except TryLater:
-        return None
 
 
 def test_a_missing_topic_is_not_ready_yet(kafka_bootstrap: str) -> None:

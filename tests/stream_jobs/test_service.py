@@ -56,8 +56,8 @@ def test_killed_in_the_middle_and_without_its_checkpoint_nothing_is_lost_or_doub
         "MAX_OFFSETS_PER_TRIGGER": 200, "TRIGGER_INTERVAL_MS": 0,
     }  # fmt: skip
     stored = "SELECT coalesce(sum(packets), 0) FROM seen_ranges"
-    for least in (1, 1_000):
-        job = Job.start("ingest", tmp_path, settings)
+    for least, sink in ((1, "tasks"), (1_000, "driver")):
+        job = Job.start("ingest", tmp_path, settings | {"SINK": sink})
         jobs.append(job)
         wait_for(partial(_reached, dsn, stored, least))
         job.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -10,10 +11,25 @@ import pytest
 
 from contracts.packet import Block, DoubleBlock, Gap
 from contracts.tables import ROLE_SINK
+from stream_jobs.scales import catalogue_scales
+from stream_jobs.sinks.assemble import assemble
 from stream_jobs.sinks.base import Receipt
-from stream_jobs.sinks.connection import drop_all
+from stream_jobs.sinks.connection import connect, drop_all
 from stream_jobs.sinks.tasks import store_partition
-from tests.stream_jobs.build import LIVE, T0, Device, Record, add_devices, in_log_order, speed, table, target
+from stream_jobs.sinks.transaction import Batch
+from tests.stream_jobs.build import (
+    BACKLOG,
+    LIVE,
+    T0,
+    TOPICS,
+    Device,
+    Record,
+    add_devices,
+    in_log_order,
+    speed,
+    table,
+    target,
+)
 
 
 class Store:
@@ -187,3 +203,41 @@ def test_small_chunks_store_the_same(store: Store) -> None:
     assert len(receipts) == 10 and receipts[-1].next_offset == 29
     assert store.rows("SELECT ranges::text, samples FROM seen_ranges") == [("{[1,30)}", 58)]
     assert LIVE in {receipt.topic for receipt in receipts}
+
+
+def test_a_lost_connection_is_repeated_and_nothing_is_doubled(store: Store, schema_dsn: str) -> None:
+    car = store.devices["car1"]
+    store.put(in_log_order([(car.packet(1, speed(1)), car.stamp(T0))]))
+    with psycopg.connect(schema_dsn, autocommit=True) as owner:
+        ended = owner.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'fleetstream_sink'"
+        ).fetchall()
+    assert ended
+    receipts = store.put(in_log_order([(car.packet(2, speed(2)), car.stamp(T0))], first=1))
+    assert receipts[0].retries == 1 and receipts[0].packets == 1
+    assert store.rows("SELECT ranges::text, packets, duplicates FROM seen_ranges") == [("{[1,3)}", 2, 0)]
+
+
+def test_two_lanes_that_commit_at_once_lose_and_double_nothing(store: Store) -> None:
+    """Both hold the same packets of the same devices, in opposite orders."""
+    cars = list(store.devices.values())
+    frames = [(car.packet(n, speed(n, -n), base_ms=T0 + n), car.stamp(T0 + n)) for n in range(1, 200) for car in cars]
+    lanes = [in_log_order(frames, LIVE), in_log_order(frames[::-1], BACKLOG)]
+    batches = [
+        [Batch(assemble(table(lane[at : at + 30]), TOPICS), catalogue_scales()) for at in range(0, len(lane), 30)]
+        for lane in lanes
+    ]
+
+    def commit_all(lane: int) -> None:
+        with connect(store.dsn) as connection:
+            for batch in batches[lane]:
+                batch.commit(connection)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(commit_all, lane) for lane in (0, 1)]:
+            done.result()
+    assert store.rows("SELECT DISTINCT ranges::text, packets, duplicates FROM seen_ranges") == [("{[1,200)}", 199, 199)]
+    assert store.rows("SELECT sum(n), sum(sum_units), max(max_units) FROM window_aggregates WHERE width_s = 60") == [
+        (2 * len(frames), 0, 199)
+    ]
+    assert store.rows("SELECT count(*), sum(seq) FROM latest_values") == [(3, 597)]
