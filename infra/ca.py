@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from contracts.names import check_name
@@ -27,6 +27,7 @@ BACKDATE = timedelta(days=1)
 
 RENEW_BEFORE = timedelta(days=30)
 BROKER_NAME = "localhost"
+PublicKey = ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
 GATEWAY_WORKERS = tuple(f"gateway-{number}" for number in range(8))
 
 
@@ -63,6 +64,25 @@ class DevelopmentCa:
         folder.mkdir(mode=PRIVATE_DIR, exist_ok=True)
         return self._issue(name, folder / f"{name}.pem", folder / f"{name}.key", server=False)
 
+    def signer(self, name: str) -> Credentials:
+        """An Ed25519 key that signs crash records or exports, its ``certificate`` file the whole chain, own first.
+
+        The certificate names the key, not the device: it travels inside of capsules, which name nobody.
+        """
+        check_name("certificate name", name)
+        folder = self._folder / "signers"
+        folder.mkdir(mode=PRIVATE_DIR, exist_ok=True)
+        certificate, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+        if not _current(certificate, key_file, self._now, issuer=self._certificate):
+            key = ed25519.Ed25519PrivateKey.generate()
+            subject = f"fleetstream signer {key.public_key().public_bytes_raw().hex()[:16]}"
+            builder = self._builder(subject, key.public_key(), self._certificate.subject, LIFETIME)
+            builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            chain = _text(builder.sign(self._key, hashes.SHA256())) + _text(self._certificate)
+            write_private(key_file, _pem(key))
+            write_private(certificate, chain)
+        return Credentials(self.ca_file, certificate, key_file)
+
     def broker(self) -> Credentials:
         """The MQTT broker's certificate for loopback addresses."""
         return self._issue(BROKER_NAME, self._folder / "broker.pem", self._folder / "broker.key", server=True)
@@ -71,7 +91,7 @@ class DevelopmentCa:
         if not _current(certificate, key_file, self._now, issuer=self._certificate):
             key = ec.generate_private_key(ec.SECP256R1())
             usage = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
-            builder = self._builder(name, key, self._certificate.subject, LIFETIME)
+            builder = self._builder(name, key.public_key(), self._certificate.subject, LIFETIME)
             builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             if server:
@@ -84,20 +104,18 @@ class DevelopmentCa:
     def _make_authority(self, key_file: Path) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name("Fleetstream development CA")
-        builder = self._builder("Fleetstream development CA", key, subject, CA_LIFETIME)
+        builder = self._builder("Fleetstream development CA", key.public_key(), subject, CA_LIFETIME)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_CA_USAGE, critical=True)
         write_private(key_file, _pem(key))
         write_private(self.ca_file, _text(builder.sign(key, hashes.SHA256())))
 
-    def _builder(
-        self, name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, lifetime: timedelta
-    ) -> x509.CertificateBuilder:
+    def _builder(self, name: str, key: PublicKey, issuer: x509.Name, lifetime: timedelta) -> x509.CertificateBuilder:
         return (
             x509.CertificateBuilder()
             .subject_name(_name(name))
             .issuer_name(issuer)
-            .public_key(key.public_key())
+            .public_key(key)
             .serial_number(x509.random_serial_number())
             .not_valid_before(self._now - BACKDATE)
             .not_valid_after(self._now + lifetime)
@@ -135,7 +153,7 @@ def _name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def _pem(key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

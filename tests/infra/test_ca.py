@@ -11,6 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from contracts.errors import Rejected
+from edge_agent.recorder.signing import load_signer
 from infra.ca import LIFETIME, DevelopmentCa
 
 
@@ -62,3 +63,15 @@ def test_certificates_are_issued_again_before_they_end_and_for_a_new_authority(t
     (tmp_path / "ca.pem").unlink()
     authority = DevelopmentCa(tmp_path, soon)
     load(authority.client("car-1").certificate).verify_directly_issued_by(load(authority.ca_file))
+
+
+def test_a_signer_s_certificate_names_its_key_and_not_the_device(tmp_path: Path) -> None:
+    authority = DevelopmentCa(tmp_path)
+    made = authority.signer("car-1")
+    own, root = x509.load_pem_x509_certificates(made.certificate.read_bytes())
+    own.verify_directly_issued_by(root)
+    assert root == load(authority.ca_file)
+    assert "car-1" not in own.subject.rfc4514_string()
+    assert stat.S_IMODE(made.key.stat().st_mode) == 0o600
+    assert authority.signer("car-1").key.read_bytes() == made.key.read_bytes()
+    load_signer(made.key.read_bytes(), made.certificate.read_bytes())
