@@ -13,7 +13,7 @@ from typing import Any
 from contracts.errors import Rejected
 
 COMMAND_FORMAT = 1
-KINDS = ("ping", "resync", "receipt")
+KINDS = ("ping", "resync", "edr_receipt")
 
 
 @dataclass(frozen=True, slots=True)

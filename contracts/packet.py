@@ -9,6 +9,10 @@ event time is ``base_ms + offsets_ms[i]`` (Unix epoch, milliseconds, offsets may
 is empty when every sample of the block is good. ``DoubleBlock`` carries what integers cannot (a sensor that
 says NaN). A packet is encoded once; a resend is byte-identical.
 
+A *parcel* is a frame of the same kind whose body is not samples but one opaque body of a named kind (crash records:
+``contracts.edr.wire``). Its writer schema begins with the same ten header fields, so whoever reads headers only
+(gateway, spool, archive) treats both alike.
+
 This module refuses unknown writer fingerprints, wrong checksums and anything over ``MAX_FRAME_BYTES``.
 """
 
@@ -38,6 +42,10 @@ MAX_FRAME_BYTES = 128 * 1024
 
 HEADER_FIELDS = 10
 _SCHEMA_FILES = ("packet_v1.avsc",)
+_PARCEL_FILES = ("parcel_v1.avsc",)
+MAX_PARCEL_BODY_BYTES = MAX_FRAME_BYTES - 1_024
+"""Leaves room for the header (two names of 64 characters, eight numbers), fingerprint and checksum."""
+
 _CRC = struct.Struct("<I")
 
 
@@ -136,6 +144,15 @@ class Packet:
     gaps: tuple[Gap, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A header with one body; ``kind`` says whose, its room knows how to read it. ``header.samples`` is 0."""
+
+    header: Header
+    kind: int
+    body: bytes
+
+
 def schema_text(file_name: str = _SCHEMA_FILES[-1]) -> str:
     """The writer schema as JSON text (what Spark's ``from_avro`` is given)."""
     return (Path(__file__).parent / file_name).read_text(encoding="utf-8")
@@ -143,17 +160,27 @@ def schema_text(file_name: str = _SCHEMA_FILES[-1]) -> str:
 
 @cache
 def writer_schemas() -> dict[bytes, str]:
-    """Fingerprint (8 bytes as they stand on the wire) to schema JSON, for every version ever published."""
+    """Of packets: fingerprint (8 bytes as they stand on the wire) to schema JSON, for every version ever published."""
+    return _by_fingerprint(_SCHEMA_FILES)
+
+
+@cache
+def parcel_schemas() -> dict[bytes, str]:
+    """The same of parcels."""
+    return _by_fingerprint(_PARCEL_FILES)
+
+
+def _by_fingerprint(files: tuple[str, ...]) -> dict[bytes, str]:
     return {
         bytes.fromhex(fingerprint(to_parsing_canonical_form(json.loads(text)), "CRC-64-AVRO")): text
-        for text in map(schema_text, _SCHEMA_FILES)
+        for text in map(schema_text, files)
     }
 
 
 @cache
 def _parsed(fingerprint_bytes: bytes) -> tuple[Any, Any]:
     """(whole schema, header-only schema) parsed for fastavro."""
-    whole = json.loads(writer_schemas()[fingerprint_bytes])
+    whole = json.loads((writer_schemas() | parcel_schemas())[fingerprint_bytes])
     header = {**whole, "name": "Header", "fields": whole["fields"][:HEADER_FIELDS]}
     return fastavro.parse_schema(whole), fastavro.parse_schema(header)
 
@@ -169,9 +196,19 @@ def encode_packet(packet: Packet) -> bytes:
     record = _fields(packet.header)
     for name in ("blocks", "doubles", "gaps"):
         record[name] = [_fields(item) for item in getattr(packet, name)]
+    return _frame(current_fingerprint(), record)
+
+
+def encode_parcel(parcel: Parcel) -> bytes:
+    """A parcel's frame, encoded once like a packet's. Raises PacketError when it would be too large."""
+    record = _fields(parcel.header) | {"kind": parcel.kind, "body": parcel.body}
+    return _frame(next(reversed(parcel_schemas())), record)
+
+
+def _frame(writer: bytes, record: dict[str, Any]) -> bytes:
     out = io.BytesIO()
-    out.write(MARKER + current_fingerprint())
-    fastavro.schemaless_writer(out, _parsed(current_fingerprint())[0], record)
+    out.write(MARKER + writer)
+    fastavro.schemaless_writer(out, _parsed(writer)[0], record)
     frame = seal(out.getvalue())
     if len(frame) > MAX_FRAME_BYTES:
         raise PacketError("too_large", f"{len(frame)} bytes, the limit is {MAX_FRAME_BYTES}; split the samples")
@@ -197,9 +234,14 @@ def open_frame(frame: bytes) -> bytes:
     if zlib.crc32(memoryview(frame)[:-CRC_BYTES]) != _CRC.unpack_from(frame, len(frame) - CRC_BYTES)[0]:
         raise PacketError("bad_crc")
     writer = frame[2:PREFIX_BYTES]
-    if writer not in writer_schemas():
+    if writer not in writer_schemas() and writer not in parcel_schemas():
         raise PacketError("unknown_fingerprint", writer.hex())
     return writer
+
+
+def is_parcel(frame: bytes) -> bool:
+    """Whether a frame says that it is a parcel; nothing is checked."""
+    return frame[2:PREFIX_BYTES] in parcel_schemas()
 
 
 def decode_header(frame: bytes) -> Header:
@@ -210,6 +252,8 @@ def decode_header(frame: bytes) -> Header:
 
 def decode_packet(frame: bytes) -> Packet:
     """Read everything and check that the arrays agree with each other and with the header."""
+    if is_parcel(frame):
+        raise PacketError("not_a_packet", "a parcel holds no samples")
     record = _read_whole(frame)
     packet = Packet(
         _header(record),
@@ -221,8 +265,22 @@ def decode_packet(frame: bytes) -> Packet:
     return packet
 
 
+def decode_parcel(frame: bytes) -> Parcel:
+    """Read a parcel. Raises PacketError; what its body means is not looked at."""
+    open_frame(frame)
+    if not is_parcel(frame):
+        raise PacketError("not_a_parcel", "a packet of samples")
+    record = _read_whole(frame)
+    header = _header(record)
+    if header.lane != Lane.PRIORITY or header.samples:
+        raise PacketError("bad_header", "a parcel travels on the priority lane and counts no samples")
+    return Parcel(header, record["kind"], record["body"])
+
+
 def verify_packet(frame: bytes) -> Header:
-    """All that ``decode_packet`` checks, for who wants only the verdict: no objects are made for the arrays."""
+    """All that decoding a packet or parcel checks, for who wants only the verdict: no objects for the arrays."""
+    if is_parcel(frame):
+        return decode_parcel(frame).header
     record = _read_whole(frame)
     header = _header(record)
     blocks = record["blocks"] + record["doubles"]

@@ -77,7 +77,7 @@ class Agent:
         self.wake = wake
         """Set by the link when it has news; ``run`` waits on it, a fleet may share one event among agents."""
         self.desk = CommandDesk(
-            settings.device, {"ping": self._answer_ping, "resync": self._resync, "receipt": parts.on_receipt}
+            settings.device, {"ping": self._answer_ping, "resync": self._resync, "edr_receipt": parts.on_receipt}
         )
         self.waiting = Waiting(settings.spool.memory_bytes)
         self.spool: Spool | None = None

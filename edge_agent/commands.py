@@ -1,6 +1,6 @@
 """What the cloud may ask of the device; each request once, and not after its expiry.
 
-``ping`` answers with a heartbeat at once, ``resync`` sends again what is not acknowledged, ``receipt`` goes to
+``ping`` answers with a heartbeat at once, ``resync`` sends again what is not acknowledged, ``edr_receipt`` goes to
 whoever keeps receipts (the crash recorder). Anything else is refused and counted.
 """
 

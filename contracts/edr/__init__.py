@@ -7,5 +7,6 @@ A capsule holds no VIN, position, driver or wall-clock time: who and where belon
 table with its own access rule. A capsule is a telematics record in the shape of the regulations, not the
 download of the vehicle's own regulated recorder; its `source` says which of the three it is.
 
-Standard library only. Signatures and certificates are checked by functions that the caller passes in.
+On the way to the cloud records travel as parcels (`wire`): notice, capsule, attachment pieces, linkage; a receipt
+comes back. Standard library only, but for `x509`, which callers hand to `verify`: nothing else here imports it.
 """

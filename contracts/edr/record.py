@@ -25,6 +25,8 @@ TimeZeroRule = Literal[
 
 EVENT_PART: Final = "event"
 MISSING_PART: Final = "not_available"
+ATTACHMENTS_PART: Final = "attachments"
+HASH_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,15 @@ class ElementValue:
     step_us: int = 0
     saturated_from_ms: int | None = None
     clamped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """Data too large for the capsule, claimed by its hash; it travels in pieces (``wire.AttachmentPiece``)."""
+
+    name: str
+    sha256: bytes
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class EventRecord:
     complete: bool
     elements: tuple[ElementValue, ...]
     not_available: tuple[str, ...]
+    attachments: tuple[Attachment, ...] = ()
 
     def value(self, name: str) -> ElementValue | None:
         """What was recorded for the element ``name``; None when it is not available."""
@@ -102,7 +114,10 @@ def _check_value(value: ElementValue, element: Element) -> None:
 
 
 def to_parts(record: EventRecord) -> list[tuple[str, Value]]:
-    """The record as named parts: the event, one part per recorded element, the names of those not available."""
+    """The record as named parts: the event, one per recorded element, the names of those not available.
+
+    Claims on attachments follow in a part of their own when there are any.
+    """
     event: dict[str, Value] = {
         "profile": record.profile,
         "profile_version": record.profile_version,
@@ -137,22 +152,49 @@ def to_parts(record: EventRecord) -> list[tuple[str, Value]]:
             )
         )
     parts.append((MISSING_PART, list(record.not_available)))
+    if record.attachments:
+        claims: list[Value] = [[claim.name, claim.sha256, claim.size_bytes] for claim in record.attachments]
+        parts.append((ATTACHMENTS_PART, claims))
     return parts
 
 
 def from_parts(parts: Sequence[tuple[str, Value]]) -> EventRecord:
     """The record of these parts. Raises RecordOutsideProfile when a part has another shape."""
+    attachments: tuple[Attachment, ...] = ()
+    if parts and parts[-1][0] == ATTACHMENTS_PART:
+        attachments = _attachments(parts[-1][1])
+        parts = parts[:-1]
     if len(parts) < 2 or parts[0][0] != EVENT_PART or parts[-1][0] != MISSING_PART:
         raise RecordOutsideProfile("the parts are not: event, elements, not_available")
     elements = tuple(_element(name, _mapping(name, part)) for name, part in parts[1:-1])
     missing = parts[-1][1]
     if not isinstance(missing, list) or not all(isinstance(name, str) for name in missing):
         raise RecordOutsideProfile("not_available is not a list of names")
-    return _event(_mapping(EVENT_PART, parts[0][1]), elements, tuple(cast("list[str]", missing)))
+    return _event(_mapping(EVENT_PART, parts[0][1]), elements, tuple(cast("list[str]", missing)), attachments)
 
 
-def _event(event: Mapping[str, Value], elements: tuple[ElementValue, ...], missing: tuple[str, ...]) -> EventRecord:
-    _exact_keys(EVENT_PART, event, set(EventRecord.__slots__) - {"elements", "not_available"})
+def _attachments(part: Value) -> tuple[Attachment, ...]:
+    if not isinstance(part, list) or not part:
+        raise RecordOutsideProfile("attachments is not a list of claims")
+    claims = []
+    for claim in part:
+        if not isinstance(claim, list) or len(claim) != 3:
+            raise RecordOutsideProfile("a claim is not name, hash and size")
+        name, sha256, size_bytes = claim
+        sound = isinstance(name, str) and isinstance(sha256, bytes) and type(size_bytes) is int
+        if not sound or len(cast("bytes", sha256)) != HASH_BYTES or cast("int", size_bytes) < 1:
+            raise RecordOutsideProfile("a claim is not name, hash and size")
+        claims.append(Attachment(cast("str", name), cast("bytes", sha256), cast("int", size_bytes)))
+    return tuple(claims)
+
+
+def _event(
+    event: Mapping[str, Value],
+    elements: tuple[ElementValue, ...],
+    missing: tuple[str, ...],
+    attachments: tuple[Attachment, ...],
+) -> EventRecord:
+    _exact_keys(EVENT_PART, event, set(EventRecord.__slots__) - {"elements", "not_available", "attachments"})
     return EventRecord(
         profile=_text(event, "profile"),
         profile_version=_int(event, "profile_version"),
@@ -172,6 +214,7 @@ def _event(event: Mapping[str, Value], elements: tuple[ElementValue, ...], missi
         complete=_bool(event, "complete"),
         elements=elements,
         not_available=missing,
+        attachments=attachments,
     )
 
 

@@ -17,7 +17,7 @@ from contracts.edr.capsule import NO_PREVIOUS, Capsule, certificates_hash, open_
 from contracts.edr.errors import BadProfile, MalformedEvidence, RecordOutsideProfile
 from contracts.edr.export import MAGIC, SIGNED_PREFIX, Manifest, parse_manifest
 from contracts.edr.profiles import load_profile
-from contracts.edr.record import check_record
+from contracts.edr.record import ATTACHMENTS_PART, EVENT_PART, MISSING_PART, check_record
 
 
 class EvidenceChecks(Protocol):
@@ -70,6 +70,7 @@ class _Found:
         return Fault(place, what, self.frame.first_byte, self.frame.last_byte)
 
 
+NOT_ELEMENTS: Final = (EVENT_PART, MISSING_PART, ATTACHMENTS_PART)
 _SKELETON: Final = "skeleton of the file"
 
 
@@ -98,6 +99,24 @@ def verify_export(data: bytes, checks: EvidenceChecks, at_ms: int, trusted_root_
     _same_root(opened, chain[-1], root, trusted_root_sha256, faults)
     good = tuple(item.capsule for item in opened if item.capsule is not None)
     return Verdict(tuple(faults), manifest, good, root, trusted_root_sha256 is not None)
+
+
+def verify_capsule(
+    data: bytes, checks: EvidenceChecks, at_ms: int, trusted_root_sha256: bytes | None = None
+) -> tuple[Capsule | None, tuple[Fault, ...]]:
+    """One capsule by itself, as it came from a device: the capsule when it could be opened, and every fault.
+
+    Its place in the recorder's chain is for the caller to compare with what it holds: ``head.place``.
+    """
+    faults: list[Fault] = []
+    last = max(0, len(data) - 1)
+    found = _capsule(frames.Frame("CAPS", data, -frames.HEAD_BYTES, last), 1, None, checks, at_ms, faults)
+    if found.capsule is not None and trusted_root_sha256 is not None:
+        root = hashlib.sha256(found.capsule.certificates[-1]).digest()
+        if root != trusted_root_sha256:
+            faults.append(found.fault(f"the root {root.hex()[:16]}… is not the trusted one", "certificates"))
+    whole = tuple(Fault(fault.place, fault.what, max(0, fault.first_byte), fault.last_byte) for fault in faults)
+    return found.capsule, whole
 
 
 def _manifest(
@@ -204,7 +223,7 @@ def _damage_inside(frame: frames.Frame, label: str) -> list[Fault]:
         except MalformedEvidence as bad:
             return [Fault(f"{label}, head", str(bad), base + head.first_byte, base + head.last_byte)]
         if len(listed) == len(parts):
-            names = [f"element {name}" if name not in ("event", "not_available") else name for name, _ in listed]
+            names = [f"element {name}" if name not in NOT_ELEMENTS else name for name, _ in listed]
             expected = [sha256 for _, sha256 in listed]
     faults = []
     hashes = dict(zip((id(part) for part in parts), zip(names, expected, strict=True), strict=True))

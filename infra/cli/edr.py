@@ -21,7 +21,7 @@ from contracts.edr.capsule import Capsule
 from contracts.edr.export import NOTICE
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import Verdict, verify_export
-from infra.edr_checks import X509Checks
+from contracts.edr.x509 import X509Checks
 from infra.errors import SetupError
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
 from simulators.crashes.scenarios import SCENARIOS

@@ -210,7 +210,7 @@ def test_receipts_reach_whoever_keeps_them(tmp_path: Path) -> None:
     rig = Rig(tmp_path, on_receipt=taken.append)
     rig.agent.start()
     rig.run(200)
-    receipt = Command("r1", "car-1", "receipt", 11, NOW_MS + 60_000, {"sha256": "00"})
+    receipt = Command("r1", "car-1", "edr_receipt", 11, NOW_MS + 60_000, {"sha256": "00"})
     rig.cloud.down("cmd", encode_command(receipt))
     rig.run(200)
     assert taken == [receipt]

@@ -16,8 +16,8 @@ from contracts.edr.cbor import decode, encode
 from contracts.edr.errors import MalformedEvidence, RecordOutsideProfile
 from contracts.edr.export import MAGIC as EXPORT_MAGIC
 from contracts.edr.verify import Verdict, verify_export
+from contracts.edr.x509 import X509Checks
 from edge_agent.recorder.signing import DeviceSigner
-from infra.edr_checks import X509Checks
 from tests.contracts.edr.evidence import NOW_MS, PROFILE, RECORDER_ID, capsules, export, record, signer
 
 

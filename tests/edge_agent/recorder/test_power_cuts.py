@@ -12,7 +12,7 @@ from edge_agent.recorder.blockfile import MemoryFile
 from edge_agent.recorder.errors import RecorderFull
 from edge_agent.recorder.store import RecordStore, file_size_bytes
 from edge_agent.recorder.wiring import build_recorder
-from infra.edr_checks import X509Checks
+from contracts.edr.x509 import X509Checks
 from simulators.crashes.play import play, settings_for, simulated_signer
 from simulators.crashes.scenarios import SCENARIOS
 from simulators.crashes.sensor import Sensor

@@ -14,7 +14,7 @@ from edge_agent.recorder.recorder import CrashRecorder, Sealed
 from edge_agent.recorder.settings import RecorderSettings
 from edge_agent.recorder.store import RecordStore, file_size_bytes
 from edge_agent.recorder.wiring import build_recorder, open_file
-from infra.edr_checks import X509Checks
+from contracts.edr.x509 import X509Checks
 from simulators.crashes.play import simulated_signer
 
 NOW_MS = 1_790_000_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import verify_export
-from infra.edr_checks import X509Checks
+from contracts.edr.x509 import X509Checks
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
 from simulators.crashes.pulses import Haversine
 from simulators.crashes.scenarios import END_S, SCENARIOS

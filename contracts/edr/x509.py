@@ -1,6 +1,8 @@
 """The cryptography behind a verdict on crash records: signatures and certificate chains, offline.
 
 Implements ``contracts.edr.verify.EvidenceChecks``; everything that can be wrong with a certificate becomes a sentence.
+The one module of this room that needs a cryptographic library. No other module here imports it (a test holds that):
+who examines evidence (command line, evidence consumer) imports it and hands it to ``verify``.
 """
 
 from __future__ import annotations
