@@ -7,7 +7,7 @@ Its body is deterministic CBOR, one map per kind:
 - ``notice``: within seconds of the trigger; what happened, not where.
 - ``linkage``: who, where and when: VIN, driver, position, wall-clock time. The only kind that holds any of these.
 - ``capsule``: a sealed record. An event whose tail takes seconds is told twice: incomplete at once, then whole under
-  the next number, which names the first in ``supersedes``.
+  a higher record number; both are of one event, and the whole one stands for it.
 - ``attachment_piece``: a slice of raw data too large for one message, claimed by hash in the capsule's own signed
   ``attachments`` part; ``join`` puts the whole together or says what is wrong.
 
@@ -27,7 +27,7 @@ from enum import IntEnum
 from typing import Any, Final
 
 from contracts.commands import Command
-from contracts.edr.capsule import MAX_CAPSULE_BYTES
+from contracts.edr.capsule import MAX_CAPSULE_BYTES, Capsule
 from contracts.edr.cbor import Value, decode, encode
 from contracts.edr.errors import MalformedEvidence
 from contracts.names import NAME_PATTERN
@@ -57,7 +57,8 @@ class Kind(IntEnum):
 class Notice:
     """Something happened. ``speed_dkmh``: tenths of km/h at the trigger; None without a source.
 
-    ``event_id`` is ``<recorder id, hex>-<ignition cycle>-<number of the event in it>``: the same in all four kinds.
+    ``event_id`` is ``<recorder id, hex>-<ignition cycle>-<trigger's monotonic microseconds>``: the same in all four
+    kinds, and what ``event_of`` reads from the capsule itself.
     ``trigger_after_us``: from time zero, as known at the trigger, to the trigger.
     """
 
@@ -73,13 +74,10 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class CapsuleParcel:
-    """A sealed capsule. ``supersedes``: the record number of the event's incomplete one that this replaces, or 0."""
+    """A sealed capsule; everything else about it is under its own signature."""
 
     event_id: str
     record_no: int
-    supersedes: int
-    complete: bool
-    locked: bool
     capsule: bytes
 
 
@@ -137,9 +135,16 @@ class Receipt:
     sha256: bytes
 
 
-def event_id(recorder_id: bytes, ignition_cycle: int, number: int) -> str:
-    """The name of an event: the ``number``-th since the recorder was started for the ``ignition_cycle``-th time."""
-    return f"{recorder_id.hex()}-{ignition_cycle}-{number}"
+def event_id(recorder_id: bytes, ignition_cycle: int, triggered_us: int) -> str:
+    """The name of an event: whose, in which of its starts, and when it triggered on the monotonic clock."""
+    return f"{recorder_id.hex()}-{ignition_cycle}-{triggered_us}"
+
+
+def event_of(capsule: Capsule) -> str:
+    """The event that a capsule is the record of."""
+    record = capsule.record
+    triggered_us = record.time_zero_us + record.trigger_after_us
+    return event_id(capsule.head.place.recorder_id, record.ignition_cycle_crash, triggered_us)
 
 
 def encode_body(message: Message) -> tuple[Kind, bytes]:

@@ -30,6 +30,7 @@ from contracts.edr.wire import (
     decode_body,
     encode_body,
     event_id,
+    event_of,
     join,
     open_parcel,
     pieces_of,
@@ -57,7 +58,7 @@ EVENT = event_id(RECORDER_ID, 7, 1)
 HEADER = Header("acme", "car-001", 3, -42, 9, 2, 1_700_000_000_000, 12_345, True, 0)
 GOLDEN_MESSAGES: dict[str, Message] = {
     "notice": Notice(EVENT, "part563-2024", "simulated", "delta_v", 1, 31_000, 523, ("frontal_airbag_time_driver",)),
-    "capsule": CapsuleParcel(EVENT, 2, 1, True, False, b"sealed bytes"),
+    "capsule": CapsuleParcel(EVENT, 2, b"sealed bytes"),
     "attachment_piece": next(pieces_of(EVENT, 2, "imu", bytes(range(200)))),
     "linkage": Linkage(EVENT, 1_700_000_000_000, True, "WVWZZZ1KZ00000000", None, 490_117_000, -83_000_000, 400),
 }
@@ -68,7 +69,7 @@ messages = st.one_of(
     st.builds(
         Notice, events, texts, texts, texts, int64, int64, st.none() | int64, st.lists(texts, max_size=4).map(tuple)
     ),
-    st.builds(CapsuleParcel, events, int64, int64, st.booleans(), st.booleans(), st.binary(min_size=1, max_size=90)),
+    st.builds(CapsuleParcel, events, int64, st.binary(min_size=1, max_size=90)),
     st.binary(min_size=1, max_size=90).map(lambda data: next(pieces_of(EVENT, 2, "imu", data))),
     st.builds(
         Linkage, events, int64, st.booleans(), st.none() | texts, st.none() | texts,
@@ -190,7 +191,8 @@ def test_an_attachment_is_claimed_under_the_signature() -> None:
     data = seal(replace(record(), attachments=(claim,)), PROFILE, place, signer())
     opened, faults = verify_capsule(data, X509Checks(), NOW_MS)
     assert opened is not None and opened.record.attachments == (claim,) and not faults
-    assert open_capsule(seal(record(), PROFILE, place, signer())).record.attachments == ()
+    plain = open_capsule(seal(record(), PROFILE, place, signer()))
+    assert plain.record.attachments == () and event_of(plain) == event_id(RECORDER_ID, 7, 123_487_789)
     touched = data.replace(claim.sha256, bytes(32))
     opened, faults = verify_capsule(touched, X509Checks(), NOW_MS)
     assert opened is None and "attachments" in faults[0].place
