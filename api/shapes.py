@@ -29,7 +29,7 @@ def answer(shape: type[BaseModel], **fields: Any) -> Response:
     return Response(body.model_dump_json(by_alias=True), media_type="application/json")
 
 
-def _shape(**example: Any) -> ConfigDict:
+def example(**example: Any) -> ConfigDict:
     return ConfigDict(frozen=True, json_schema_extra={"examples": [example]})
 
 
@@ -42,7 +42,7 @@ class Shape(BaseModel):
 class WhoAmI(Shape):
     """The caller as the service knows it."""
 
-    model_config = _shape(key_id="0a1b2c3d4e5f6071", tenant="north", role="operator")
+    model_config = example(key_id="0a1b2c3d4e5f6071", tenant="north", role="operator")
 
     key_id: str
     tenant: str
@@ -52,7 +52,7 @@ class WhoAmI(Shape):
 class SignalShape(Shape):
     """One row of the signal catalogue; ``minimum`` and ``maximum`` are inclusive and in ``unit``."""
 
-    model_config = _shape(
+    model_config = example(
         number=1, path="Vehicle.Speed", unit="km/h", resolution=0.01, minimum=-250, maximum=500, kind="gauge",
         axis="", source="VSS 6.0", text="Speed over ground as the vehicle indicates it.", retired=False,
     )  # fmt: skip
@@ -79,7 +79,7 @@ class Signals(Shape):
 class LatestValue(Shape):
     """The newest value of one signal, with what is needed to judge it."""
 
-    model_config = _shape(
+    model_config = example(
         signal="Vehicle.Speed", value=87.5, unit="km/h", quality="good", measured_at=AT, received_at=AT, age_s=1.4,
         device="car-001",
     )  # fmt: skip
@@ -97,7 +97,7 @@ class LatestValue(Shape):
 class Asset(Shape):
     """One asset, the state and the age of its data. ``age_s`` null: it never sent anything."""
 
-    model_config = _shape(
+    model_config = example(
         name="car-001", kind="car", devices=["car-001"], state="live", measured_at=AT, received_at=AT, age_s=1.4,
         signals=24, values=[],
     )  # fmt: skip
@@ -131,7 +131,7 @@ class AssetLatest(Shape):
 class Reading(Shape):
     """One stored sample; value null: the sensor sent something that is no number (see quality)."""
 
-    model_config = _shape(measured_at=AT, value=87.5, quality="good", device="car-001", boot_epoch=3, seq=118)
+    model_config = example(measured_at=AT, value=87.5, quality="good", device="car-001", boot_epoch=3, seq=118)
 
     measured_at: datetime
     value: float | None
@@ -156,7 +156,7 @@ class Readings(Shape):
 class Window(Shape):
     """Aggregate of a window's good samples; ``revision`` counts late corrections; ``final``: changes no more."""
 
-    model_config = _shape(
+    model_config = example(
         starts_at=AT, n=10, min=86.0, max=88.2, mean=87.1, stddev=0.7, last=87.5, revision=0, closed=True, final=False,
         device="car-001",
     )  # fmt: skip
@@ -197,7 +197,7 @@ class SeqRange(Shape):
 class LedgerRow(Shape):
     """What became of one boot epoch's packets. ``missing``: accepted by the agent, not accounted for yet."""
 
-    model_config = _shape(
+    model_config = example(
         device="car-001", boot_epoch=3, accepted_packets=120, accepted_samples=2400, stored_packets=119,
         stored_samples=2380, duplicates_suppressed=2, dropped_packets=0, dropped_samples=0, quarantined_packets=0,
         dead_lettered_packets=0, missing_packets=1, missing=[{"first": 120, "last": 120}], oldest_unacked_ms=800,
@@ -248,7 +248,7 @@ class Ledger(Shape):
 class Aside(Shape):
     """How much was set aside for one reason; bytes are kept. ``samples`` null: they were not counted."""
 
-    model_config = _shape(
+    model_config = example(
         reason="bad_crc", packets=3, samples=None, bytes=2048, first_received_at=AT, last_received_at=AT
     )
 
@@ -270,7 +270,7 @@ class SetAside(Shape):
 class Health(Shape):
     """Whether the process can serve; ``reasons`` says what is in the way."""
 
-    model_config = _shape(ready=True, reasons=[])
+    model_config = example(ready=True, reasons=[])
 
     ready: bool
     reasons: list[str]
@@ -279,7 +279,7 @@ class Health(Shape):
 class Version(Shape):
     """What runs here."""
 
-    model_config = _shape(name="fleetstream", version="0.1.0", api="v1")
+    model_config = example(name="fleetstream", version="0.1.0", api="v1")
 
     name: str
     version: str
@@ -296,7 +296,7 @@ class BadParameter(Shape):
 class Problem(Shape):
     """RFC 9457 problem details: what every error looks like."""
 
-    model_config = _shape(
+    model_config = example(
         type="urn:fleetstream:problem:range_too_long", title="The question cannot be answered", status=422,
         detail="at most 604800 s at once; ask for one part after the other", code="range_too_long",
         errors=[{"parameter": "from", "detail": "at most 604800 s at once; ask for one part after the other"}],

@@ -23,7 +23,8 @@ Connection = psycopg.Connection[Any]
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """One device and what it measures. ``since`` dates the binding; None means from the beginning of time."""
+    """One device and what it measures. ``since`` dates the binding; None means from the beginning of time. ``place``:
+    WGS 84 (latitude, longitude) in degrees of an asset that stands still."""
 
     device: str
     tenant: str
@@ -31,6 +32,7 @@ class Enrolment:
     asset_kind: str = "other"
     kind: str = "device"
     since: datetime | None = None
+    place: tuple[float, float] | None = None
 
 
 def enrol(connection: Connection, enrolments: Sequence[Enrolment]) -> tuple[Registration, ...]:
@@ -61,15 +63,19 @@ def _check(one: Enrolment) -> None:
         raise Rejected("bad_asset_kind", f"{one.asset_kind!r} is none of {', '.join(ASSET_KINDS)}")
     if not 1 <= len(one.asset) <= 200:
         raise Rejected("bad_name", "an asset's name has 1 to 200 characters")
+    if one.place is not None and not (abs(one.place[0]) <= 90 and abs(one.place[1]) <= 180):
+        raise Rejected("bad_place", "a latitude lies within 90 degrees, a longitude within 180; nothing was changed")
 
 
 def _enrol_one(connection: Connection, one: Enrolment) -> Registration:
     tenant_id = _tenant(connection, one.tenant)
     asset_id = _key(
         connection,
-        "INSERT INTO assets (tenant_id, name, kind) VALUES (%s, %s, %s)"
-        " ON CONFLICT (tenant_id, name) DO UPDATE SET kind = EXCLUDED.kind RETURNING asset_id",
-        (tenant_id, one.asset, one.asset_kind),
+        "INSERT INTO assets (tenant_id, name, kind, latitude, longitude) VALUES (%s, %s, %s, %s, %s)"
+        " ON CONFLICT (tenant_id, name) DO UPDATE SET kind = EXCLUDED.kind,"
+        " latitude = coalesce(EXCLUDED.latitude, assets.latitude),"
+        " longitude = coalesce(EXCLUDED.longitude, assets.longitude) RETURNING asset_id",
+        (tenant_id, one.asset, one.asset_kind, *(one.place or (None, None))),
     )
     device_key = _device(connection, one, tenant_id)
     _bind(connection, one, device_key, asset_id, tenant_id)

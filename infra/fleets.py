@@ -25,6 +25,8 @@ from infra.rooms import Stack
 from simulators.plan import Broker, FleetPlan, PlannedDevice, fleet_names, write_plan
 
 REGISTRY_S = 60.0
+RIDGE = (49.03, 8.47)
+"""South-west corner of the simulated wind farm (latitude, longitude); its turbines stand some 600 m apart."""
 _GAUGE = re.compile(r"^fleetstream_gateway_registered_devices (\S+)$", re.MULTILINE)
 _POLL_S = 0.1
 log = logging.getLogger(__name__)
@@ -74,8 +76,17 @@ def plan_fleet(stack: Stack, folder: Path, cars: int, turbines: int) -> FleetPla
 
 
 def enrolments_of(plan: FleetPlan) -> list[Enrolment]:
-    """One asset per device, named like it."""
-    return [Enrolment(one.device, one.tenant, one.device, one.machine, "simulated") for one in plan.devices]
+    """One asset per device, named like it; turbines stand in a row on a ridge beside the cars' roads."""
+    return [
+        Enrolment(one.device, one.tenant, one.device, one.machine, "simulated", place=_place(one))
+        for one in plan.devices
+    ]
+
+
+def _place(planned: PlannedDevice) -> tuple[float, float] | None:
+    if planned.machine != "turbine":
+        return None
+    return RIDGE[0] + planned.seed % 4 * 0.006, RIDGE[1] + planned.seed // 4 * 0.009
 
 
 def broker_of(stack: Stack) -> Broker:

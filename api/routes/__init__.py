@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.routes import assets, health, ledger, live, readings, windows
+from api.routes import assets, health, ledger, live, positions, readings, windows
 
-API_ROUTERS: tuple[APIRouter, ...] = (assets.router, readings.router, windows.router, ledger.router, live.router)
+API_ROUTERS: tuple[APIRouter, ...] = (assets.router, positions.router, readings.router, windows.router, ledger.router, live.router)
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

@@ -29,6 +29,7 @@ def enrol_command(
     asset_kind: str = typer.Option("other", help="car, truck, turbine, pump, process or other."),
     kind: str = typer.Option("device", help="device, simulated or recording (exempt from lateness limits)."),
     since: datetime | None = typer.Option(None, help="When the device began to measure this asset (UTC)."),
+    place: str | None = typer.Option(None, help="Where a standing asset is, as LATITUDE,LONGITUDE in degrees."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Register a device for a tenant and asset and issue its certificate."""
@@ -37,7 +38,7 @@ def enrol_command(
     stack = open_stack(settings)
     dated = since.replace(tzinfo=UTC) if since else None
     with psycopg.connect(stack.dsn(ROLE_SINK)) as connection:
-        registration = enrol(connection, [Enrolment(device, tenant, asset, asset_kind, kind, dated)])[0]
+        registration = enrol(connection, [Enrolment(device, tenant, asset, asset_kind, kind, dated, _place(place))])[0]
     credentials = authority(settings).client(device)
     if as_json:
         files = {name: str(path) for name, path in asdict(credentials).items()}
@@ -45,6 +46,16 @@ def enrol_command(
     else:
         typer.echo(f"enrolled {device} as key {registration.device_key} of tenant {tenant}")
         typer.echo(f"certificate {credentials.certificate}\nkey {credentials.key}\nauthority {credentials.ca}")
+
+
+def _place(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        latitude, longitude = (float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter("a place is LATITUDE,LONGITUDE in degrees, like 49.01,8.40", param_hint="--place") from None
+    return latitude, longitude
 
 
 @app.command("revoke", epilog="Example: fleetstream device revoke van-7")
