@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from contracts.errors import Rejected
 
 STATUS_FORMAT = 1
+MAX_HELD = 64
+"""Ranges of packets still held that one account names; more are told as wider ones."""
+
 LARGEST_COUNT = 2**48
 """Bound of every count, age and stamp in an account: 30,000 such epochs still add up within a bigint."""
 
@@ -41,6 +44,11 @@ class AgentStatus:
 
     Since the spool was made; the only account of them."""
 
+    held: tuple[tuple[int, int, int], ...] | None = None
+    """(boot epoch, first, last) of everything still in the spool, of every epoch; None: the agent does not say.
+
+    Every packet held lies within; while they are exact their numbers add up to ``spooled_packets``."""
+
 
 def encode_status(status: AgentStatus) -> bytes:
     return json.dumps({"v": STATUS_FORMAT, **asdict(status)}, separators=(",", ":")).encode()
@@ -52,7 +60,8 @@ def decode_status(data: bytes) -> AgentStatus:
         body = json.loads(data)
         if not isinstance(body, dict) or body.pop("v") != STATUS_FORMAT:
             raise Rejected("bad_status", "unknown format")
-        status = AgentStatus(**body)
+        held = body.pop("held", None)
+        status = AgentStatus(**body, held=None if held is None else tuple(map(_range, held)))
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_status", str(error)) from error
     _check(status)
@@ -62,9 +71,20 @@ def decode_status(data: bytes) -> AgentStatus:
 def _check(status: AgentStatus) -> None:
     """Types and bounds of every field: JSON's ``true`` is no number, and sums over a fleet must fit a bigint."""
     told = asdict(status)
+    if len(told.pop("held") or ()) > MAX_HELD:
+        raise Rejected("bad_status", f"more than {MAX_HELD} ranges")
     texts = [told.pop("device"), told.pop("agent_version")]
     if not all(isinstance(text, str) for text in texts) or not all(type(number) is int for number in told.values()):
         raise Rejected("bad_status", "a number is not an integer or a name is not text")
     nonce = told.pop("nonce")
     if not -(2**63) <= nonce < 2**63 or not all(0 <= number <= LARGEST_COUNT for number in told.values()):
         raise Rejected("bad_status", "a number is out of bounds")
+
+
+def _range(held: list[int]) -> tuple[int, int, int]:
+    epoch, first, last = held
+    if any(type(number) is not int for number in held) or not 1 <= epoch <= LARGEST_COUNT:
+        raise Rejected("bad_status", "a range is not three integers")
+    if not 1 <= first <= last <= LARGEST_COUNT:
+        raise Rejected("bad_status", "a range is reversed or out of bounds")
+    return epoch, first, last

@@ -35,6 +35,8 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "device", "boot_epoch", "accepted_packets", "stored_packets", "duplicates_suppressed", "dropped_packets",
         "missing",
     ),
+    "drops": ("device", "boot_epoch", "first_seq", "last_seq", "reason", "class", "packets", "samples"),
+    "gaps": ("device", "boot_epoch", "state", "missing_packets", "missing", "since", "opened_at", "ended_at"),
     "late": ("asset", "signal", "width_s", "starts_at", "revision"),
     "quarantine": ("device", "reason", "samples", "received_at", "bytes"),
     "dead_letters": ("device", "reason", "detail", "received_at", "bytes"),

@@ -13,10 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from contracts.acks import Ack
-from contracts.packet import DropReason, Gap, Header, Lane, Packet, PacketError, encode_packet, open_frame
+from contracts.packet import (
+    DropReason,
+    Gap,
+    Header,
+    Lane,
+    Packet,
+    PacketError,
+    Parcel,
+    encode_packet,
+    encode_parcel,
+    open_frame,
+)
 from contracts.ranges import Range, normalise
 from contracts.signals import Retention
-from edge_agent import spool_drops
+from edge_agent import spool_drops, spool_held
 from edge_agent.database import PAGE_BYTES, WAL_FRAME_BYTES, Database
 from edge_agent.errors import SpoolFullError
 from edge_agent.identity import RESERVE_STEP, Epoch, IdentityFile
@@ -201,6 +212,10 @@ class Spool:
             sql = "SELECT id, lane, retention, samples, frame FROM packets WHERE id BETWEEN ? AND ? ORDER BY id"
             yield from (Stored(*row) for row in self._db.execute(sql, (first, last)))
 
+    def held(self, limit: int) -> tuple[tuple[int, int, int], ...] | None:
+        """(boot epoch, first, last) of what is held, at most ``limit`` ranges; see ``spool_held``."""
+        return spool_held.held(self._db, self.index, limit)
+
     def oldest_accepted_ms(self) -> int:
         """Wall time at which the oldest held packet was accepted, 0 when none is held or its clock was not trusted."""
         rows = self._db.execute("SELECT accepted_ms FROM packets ORDER BY id LIMIT 1")
@@ -252,6 +267,8 @@ class Spool:
             self._tenant, self._device, epoch, self._nonces[epoch], batch.last_seq[epoch] + 1, int(lane),
             draft.base_ms, draft.mono_ms, draft.clock_trusted, draft.samples,
         )  # fmt: skip
+        if draft.parcel is not None:
+            return encode_parcel(Parcel(header, *draft.parcel))
         return encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
 
     def _insert(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, frame: bytes) -> None:

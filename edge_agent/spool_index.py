@@ -100,6 +100,11 @@ class SpoolIndex:
         bounds = map(_bounds, self._order[start:end])
         return [(max(low, first_id), min(high, last_id)) for low, high in bounds]
 
+    def chunks(self) -> Iterator[tuple[int, int, int]]:
+        """(first id, last id, packets held between them) of each chunk, oldest first."""
+        for chunk in self._order:
+            yield *_bounds(chunk), sum(tally.packets for tally in self._chunks[chunk].values())
+
     def lane_packets(self, lane: int) -> int:
         """How many packets a lane holds."""
         cells = (cell for cells in self._chunks.values() for cell in cells.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contracts.status import AgentStatus
+from contracts.status import MAX_HELD, AgentStatus
 from edge_agent import AGENT_VERSION
 from edge_agent.spool import Spool
 from edge_agent.waiting import Waiting
@@ -29,4 +29,5 @@ def agent_status(device: str, now_ms: int, spool: Spool, refused_publishes: int,
         written_bytes=spool.written_bytes,
         agent_version=AGENT_VERSION,
         not_accepted_samples=spool.not_accepted_samples + waiting.lost_samples,
+        held=spool.held(MAX_HELD),
     )

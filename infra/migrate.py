@@ -87,6 +87,7 @@ def migrate(dsn: str, schema: str, migrations: Sequence[Migration] | None = None
         for migration in fresh:
             _apply(connection, migration)
         _write_catalogue(connection)
+        _bind_policies(connection)
     return tuple(migration.name for migration in fresh)
 
 
@@ -116,10 +117,13 @@ def maintain(
         created = [_create_partition(connection, day) for day in wanted if day not in days]
         cutoff = today - timedelta(days=retention_days)
         dropped = [_drop_partition(connection, day) for day in sorted(days) if day < cutoff]
-        connection.execute(
-            sql.SQL("DELETE FROM {} WHERE received_at < %s").format(sql.Identifier(f"{PACKET_TABLE}_other")),
-            (_start(cutoff),),
-        )
+        with connection.transaction():
+            other = f"{PACKET_TABLE}_other"
+            connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.Identifier(other)))
+            connection.execute("SELECT note_expired(%s::regclass, %s)", (other, _start(cutoff)))
+            connection.execute(
+                sql.SQL("DELETE FROM {} WHERE received_at < %s").format(sql.Identifier(other)), (_start(cutoff),)
+            )
     return Maintenance(tuple(created), tuple(dropped))
 
 
@@ -169,6 +173,22 @@ def _write_catalogue(connection: Connection) -> None:
         cursor.executemany(statement, [_signal_row(signal) for signal in catalogue()])
 
 
+def _bind_policies(connection: Connection) -> None:
+    """Let every ``own_tenant`` policy ask ``own_tenant_id()``, also one of a migration that still asks the setting:
+    a tenant's own login may SET anything. Tables that are bound already are not touched (no lock, no wait)."""
+    loose = connection.execute(
+        "SELECT tablename FROM pg_policies WHERE schemaname = current_schema() AND policyname = 'own_tenant'"
+        " AND qual LIKE '%current_setting%' AND with_check IS NULL"
+        " AND to_regprocedure('own_tenant_id()') IS NOT NULL"
+    ).fetchall()
+    for (table,) in loose:
+        connection.execute(
+            sql.SQL("ALTER POLICY own_tenant ON {} USING (tenant_id = (SELECT own_tenant_id()))").format(
+                sql.Identifier(str(table))
+            )
+        )
+
+
 def _signal_row(signal: Signal) -> tuple[object, ...]:
     return (
         signal.number, signal.path, signal.unit, signal.datatype, signal.exponent, signal.minimum, signal.maximum,
@@ -212,8 +232,12 @@ def _create_partition(connection: Connection, day: date) -> str:
 
 
 def _drop_partition(connection: Connection, day: date) -> str:
+    """What the ledger calls stored stays stored: the identities are noted before their rows go."""
     name = f"{PACKET_TABLE}_{day:%Y%m%d}"
-    connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
+    with connection.transaction():
+        connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(sql.Identifier(name)))
+        connection.execute("SELECT note_expired(%s::regclass, 'infinity')", (name,))
+        connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(name)))
     return name
 
 

@@ -32,6 +32,7 @@ MENU = (
     ("migrate", "infra.cli.migrate"),
     ("store", "infra.cli.store"),
     ("device", "infra.cli.device"),
+    ("tenant", "infra.cli.tenant"),
     ("key", "infra.cli.key"),
     ("score", "infra.cli.score"),
     ("config", "infra.cli.config"),

@@ -66,11 +66,23 @@ def test_a_status_with_text_for_a_number_is_rejected() -> None:
         decode_status(encode_status(replace(STATUS, next_seq="10")))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("field", [name for name in asdict(STATUS) if name not in ("device", "agent_version")])
+@pytest.mark.parametrize("field", [name for name in asdict(STATUS) if name not in ("device", "agent_version", "held")])
 @pytest.mark.parametrize("value", [True, 1.0, "1", None, 2**63])
 def test_a_status_is_rejected_for_any_number_that_is_none(field: str, value: object) -> None:
     with pytest.raises(Rejected, match="bad_status"):
         decode_status(encode_status(replace(STATUS, **{field: value})))  # type: ignore[arg-type]
+
+
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 99), st.integers(0, 99)), max_size=64))
+def test_a_status_tells_what_is_held(drawn: list[tuple[int, int, int]]) -> None:
+    told = replace(STATUS, held=tuple((epoch, first, first + more) for epoch, first, more in drawn))
+    assert decode_status(encode_status(told)) == told
+
+
+@pytest.mark.parametrize("held", [[[1, 2]], [[0, 1, 1]], [[1, 2, 1]], [[1, 0, 1]], [[1, 1, True]], [[1, 1, 2]] * 65, [5]])
+def test_a_status_with_nonsense_ranges_is_rejected(held: object) -> None:
+    with pytest.raises(Rejected, match="bad_status"):
+        decode_status(encode_status(replace(STATUS, held=held)))  # type: ignore[arg-type]
 
 
 def test_a_device_cannot_take_a_gateway_workers_name() -> None:

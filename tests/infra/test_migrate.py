@@ -107,6 +107,9 @@ def test_packets_without_a_partition_are_kept_then_moved_then_deleted(
         connection.execute(PACKET.encode(), (old - timedelta(days=90),) * 3)
     maintain(postgres_dsn, schema, NOW, retention_days=14)
     assert scalar(schema_dsn, "SELECT count(*) FROM packet_rows") == 1
+    maintain(postgres_dsn, schema, NOW + timedelta(days=17), retention_days=14)
+    assert scalar(schema_dsn, "SELECT count(*) FROM packet_rows") == 0
+    assert scalar(schema_dsn, "SELECT ranges::text FROM expired_packets") == "{[1,2)}"
 
 
 def test_enrolment_writes_rows_and_the_registry_message(role_dsn: Callable[[str], str]) -> None:
