@@ -1,8 +1,8 @@
 """Makes the map's outlines: ``python -m dashboards.outlines TOPOLOGY > dashboards/console/world.json``.
 
-TOPOLOGY is ``countries-50m.json`` of the npm package world-atlas 2.0.2 (ISC licence; the data is Natural Earth's, in the
-public domain). Points are thinned (Douglas and Peucker) and kept in hundredths of a degree, about a kilometre: enough to
-say where on a coast a fleet is, small enough to travel with the page.
+TOPOLOGY is ``countries-50m.json`` of the npm package world-atlas 2.0.2 (ISC licence; the data is Natural Earth's, in
+the public domain). Points are thinned (Douglas and Peucker) and kept in hundredths of a degree, about a kilometre:
+enough to say where on a coast a fleet is, small enough to travel with the page.
 """
 
 from __future__ import annotations

@@ -6,5 +6,7 @@ from fastapi import APIRouter
 
 from api.routes import assets, health, ledger, live, positions, readings, windows
 
-API_ROUTERS: tuple[APIRouter, ...] = (assets.router, positions.router, readings.router, windows.router, ledger.router, live.router)
+API_ROUTERS: tuple[APIRouter, ...] = (
+    assets.router, positions.router, readings.router, windows.router, ledger.router, live.router,
+)  # fmt: skip
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

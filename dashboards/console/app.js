@@ -1,4 +1,4 @@
-// Sign in, the bar, and which view is shown: #/fleet, #/asset/NAME, #/ledger. A view is {mount, unmount}.
+// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/ledger. A view is {mount, unmount}.
 
 import { Problem, get, key, setKey } from "./client.js";
 import { el, notice, text } from "./dom.js";
@@ -6,10 +6,11 @@ import { toggleZone, zoneName } from "./format.js";
 import { assetView } from "./asset.js";
 import { fleetView } from "./fleet.js";
 import { ledgerView } from "./ledger.js";
+import { mapView } from "./map.js";
 
 const main = document.getElementById("main");
 const bar = document.getElementById("bar");
-const VIEWS = { fleet: fleetView, asset: assetView, ledger: ledgerView };
+const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, ledger: ledgerView };
 const LINKS = {
   live: ["Live", "the stream is open"],
   down: ["Reconnecting", "the stream is closed; what you see may be old"],

@@ -54,7 +54,8 @@ def _place(text: str | None) -> tuple[float, float] | None:
     try:
         latitude, longitude = (float(part) for part in text.split(","))
     except ValueError:
-        raise typer.BadParameter("a place is LATITUDE,LONGITUDE in degrees, like 49.01,8.40", param_hint="--place") from None
+        told = "a place is LATITUDE,LONGITUDE in degrees, like 49.01,8.40"
+        raise typer.BadParameter(told, param_hint="--place") from None
     return latitude, longitude
 
 
