@@ -13,7 +13,13 @@ ROLE_READER: Final = "fleetstream_reader"
 ROLE_TENANT: Final = "fleetstream_tenant"
 """Group of the per-tenant login roles for people who write SQL."""
 
-ROLES: Final = (ROLE_SINK, ROLE_API, ROLE_READER, ROLE_TENANT)
+ROLE_EVIDENCE: Final = "fleetstream_evidence"
+"""Takes crash records in; reads and writes no telemetry."""
+
+ROLE_LINKAGE: Final = "fleetstream_linkage"
+"""Nobody logs in as it: owns the functions that alone may read who and where."""
+
+ROLES: Final = (ROLE_SINK, ROLE_API, ROLE_READER, ROLE_TENANT, ROLE_EVIDENCE, ROLE_LINKAGE)
 SCHEMA: Final = "fleetstream"
 TENANT_SETTING: Final = "fleetstream.tenant_id"
 PACKET_TABLE: Final = "packet_rows"
@@ -40,5 +46,6 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
     "late": ("asset", "signal", "width_s", "starts_at", "revision"),
     "quarantine": ("device", "reason", "samples", "received_at", "bytes"),
     "dead_letters": ("device", "reason", "detail", "received_at", "bytes"),
+    "edr_records": ("device", "recorder", "record_no", "profile", "source", "complete", "received_at", "sha256"),
 }  # fmt: skip
 """Stable views and their first columns; more columns may follow, none of these goes away."""

@@ -18,7 +18,16 @@ import psycopg
 from psycopg import sql
 
 from contracts.signals import Signal, catalogue
-from contracts.tables import PACKET_RETENTION_DAYS, PACKET_TABLE, PARTITIONS_AHEAD_DAYS, ROLE_SINK, ROLE_TENANT, ROLES
+from contracts.tables import (
+    PACKET_RETENTION_DAYS,
+    PACKET_TABLE,
+    PARTITIONS_AHEAD_DAYS,
+    ROLE_EVIDENCE,
+    ROLE_LINKAGE,
+    ROLE_SINK,
+    ROLE_TENANT,
+    ROLES,
+)
 from infra.errors import MigrationRefused
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -134,10 +143,10 @@ def _lock(connection: Connection, what: str) -> None:
 
 
 def _role_options(role: str, password: str | None) -> sql.Composed:
-    if role == ROLE_TENANT:
+    if role in (ROLE_TENANT, ROLE_LINKAGE):
         return sql.SQL("ALTER ROLE {} NOLOGIN").format(sql.Identifier(role))
     options = sql.SQL("ALTER ROLE {} LOGIN").format(sql.Identifier(role))
-    if role == ROLE_SINK:
+    if role in (ROLE_SINK, ROLE_EVIDENCE):
         options += sql.SQL(" BYPASSRLS")
     return options + sql.SQL(" PASSWORD {}").format(sql.Literal(password)) if password else options + sql.SQL("")
 

@@ -79,12 +79,15 @@ class Postgres:
         self._make_cluster(self.passwords()[SUPERUSER])
 
     def make_passwords(self) -> None:
-        """Once; before any service is told its connection string, since services are prepared side by side."""
-        if self.passwords_file.exists():
-            return
+        """Before any service is told its connection string, since services are prepared side by side.
+
+        Those made before stay; a role that came with a newer version gets its own.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
-        passwords = {role: secrets.token_urlsafe(24) for role in (SUPERUSER, *ROLES)}
-        write_private(self.passwords_file, json.dumps(passwords).encode())
+        made = self.passwords() if self.passwords_file.exists() else {}
+        missing = {role: secrets.token_urlsafe(24) for role in (SUPERUSER, *ROLES) if role not in made}
+        if missing:
+            write_private(self.passwords_file, json.dumps({**made, **missing}).encode())
 
     def command(self) -> Command:
         socket_folder = self.home / "socket"

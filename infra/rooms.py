@@ -56,9 +56,11 @@ class Stack:
     @cached_property
     def _own_passwords(self) -> dict[str, str]:
         file = self.settings.home / "roles.json"
-        if not file.exists():
-            write_private(file, json.dumps({role: secrets.token_urlsafe(24) for role in ROLES}).encode())
-        return dict(json.loads(file.read_bytes()))
+        made: dict[str, str] = json.loads(file.read_bytes()) if file.exists() else {}
+        missing = {role: secrets.token_urlsafe(24) for role in ROLES if role not in made}
+        if missing:
+            write_private(file, json.dumps({**made, **missing}).encode())
+        return {**made, **missing}
 
     @cached_property
     def share_group(self) -> str:
