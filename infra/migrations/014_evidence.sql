@@ -69,6 +69,16 @@ CREATE TABLE evidence_roots (
     PRIMARY KEY (tenant_id, ledger, day)
 );
 
+-- Exactly once by offsets, as for ingest: one row per Kafka topic (by its id) and partition.
+CREATE TABLE evidence_offsets (
+    topic_id        uuid NOT NULL,
+    kafka_partition integer NOT NULL,
+    topic           text NOT NULL,
+    next_offset     bigint NOT NULL,
+    updated_at      timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (topic_id, kafka_partition)
+);
+
 -- A recorder and a signing key belong to the device that used them first.
 CREATE TABLE evidence_owners (
     what       text NOT NULL CHECK (what IN ('recorder', 'key')),
@@ -244,33 +254,31 @@ CREATE FUNCTION evidence_tenant() RETURNS integer LANGUAGE sql STABLE
     RETURN nullif(current_setting('fleetstream.tenant_id', true), '')::integer;
 
 -- The one door: writes who wants to read what and the answer; returns the entry's number, which the reading transaction
--- names in fleetstream.custody_no. The answer is contracts.edr.custody.decide's; the table's checks bound it.
+-- names in fleetstream.custody_no. The answer is contracts.edr.custody.decide's; the table's checks bound it. Bodies of
+-- this form are bound to their tables when they are made, whatever a schema is called later.
 CREATE FUNCTION edr_custody_enter(p_actor text, p_key_id text, p_role text, p_action text, p_subject text, p_purpose text,
     p_basis text, p_reference text, p_outcome text, p_reason text) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER AS $$
-DECLARE
-    tenant integer := evidence_tenant();
-    head evidence_heads;
-    at bigint;
-    digest bytea;
-BEGIN
-    IF tenant IS NULL THEN
-        RAISE EXCEPTION 'a read of evidence belongs to a tenant' USING ERRCODE = 'insufficient_privilege';
-    END IF;
-    INSERT INTO evidence_heads (tenant_id, ledger) VALUES (tenant, 'custody') ON CONFLICT DO NOTHING;
-    SELECT * INTO head FROM evidence_heads WHERE tenant_id = tenant AND ledger = 'custody' FOR UPDATE;
-    at := greatest(head.last_at_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
-    digest := sha256(convert_to('fleetstream custody 1' || chr(10), 'UTF8') || evidence_netstrings(
-        tenant::text, (head.last_no + 1)::text, at::text, encode(head.last_sha256, 'hex'), p_actor, p_key_id, p_role,
-        p_action, p_subject, p_purpose, p_basis, p_reference, p_outcome, p_reason));
-    INSERT INTO evidence_custody (tenant_id, entry_no, at_ms, actor, key_id, role, action, subject, purpose, basis,
-        reference, outcome, reason, previous_sha256, sha256)
-    VALUES (tenant, head.last_no + 1, at, p_actor, p_key_id, p_role, p_action, p_subject, p_purpose, p_basis,
-        p_reference, p_outcome, p_reason, head.last_sha256, digest);
-    UPDATE evidence_heads SET last_no = head.last_no + 1, last_at_ms = at, last_sha256 = digest
-    WHERE tenant_id = tenant AND ledger = 'custody';
-    RETURN head.last_no + 1;
-END $$;
+LANGUAGE sql VOLATILE SECURITY DEFINER
+BEGIN ATOMIC
+    INSERT INTO evidence_heads (tenant_id, ledger) VALUES (evidence_tenant(), 'custody') ON CONFLICT DO NOTHING;
+    WITH head AS MATERIALIZED (
+        SELECT h.last_no + 1 AS no, h.last_sha256 AS before,
+               greatest(h.last_at_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS at
+        FROM evidence_heads h WHERE h.tenant_id = evidence_tenant() AND h.ledger = 'custody' FOR UPDATE
+    ), entry AS MATERIALIZED (
+        SELECT no, before, at, sha256(convert_to('fleetstream custody 1' || chr(10), 'UTF8') || evidence_netstrings(
+            evidence_tenant()::text, no::text, at::text, encode(before, 'hex'), p_actor, p_key_id, p_role, p_action,
+            p_subject, p_purpose, p_basis, p_reference, p_outcome, p_reason)) AS digest
+        FROM head
+    ), written AS (
+        INSERT INTO evidence_custody (tenant_id, entry_no, at_ms, actor, key_id, role, action, subject, purpose, basis,
+            reference, outcome, reason, previous_sha256, sha256)
+        SELECT evidence_tenant(), no, at, p_actor, p_key_id, p_role, p_action, p_subject, p_purpose, p_basis, p_reference,
+            p_outcome, p_reason, before, digest FROM entry
+    )
+    UPDATE evidence_heads h SET last_no = entry.no, last_at_ms = entry.at, last_sha256 = entry.digest
+    FROM entry WHERE h.tenant_id = evidence_tenant() AND h.ledger = 'custody' RETURNING h.last_no;
+END;
 
 -- Whether the custody entry that this transaction names allows one of these actions on this subject. The entry must have
 -- been committed by an earlier transaction (a rolled-back one leaves no trace, so it opens nothing) less than a minute ago.
@@ -329,7 +337,9 @@ END $$;
 GRANT UPDATE ON evidence_heads, evidence_attachments TO fleetstream_evidence;
 REVOKE INSERT ON evidence_custody FROM fleetstream_evidence;
 GRANT SELECT ON tenants, devices, bindings, assets TO fleetstream_evidence;
-GRANT SELECT, INSERT, UPDATE ON ingest_offsets, seen_ranges TO fleetstream_evidence;
+GRANT SELECT, INSERT, UPDATE ON evidence_offsets, evidence_ranges TO fleetstream_evidence;
+GRANT SELECT ON seen_ranges TO fleetstream_evidence;
+GRANT SELECT ON evidence_offsets TO fleetstream_sink, fleetstream_reader;
 GRANT INSERT ON outbox TO fleetstream_evidence;
 
 DO $$
@@ -337,7 +347,7 @@ DECLARE f text;
 BEGIN
     FOREACH f IN ARRAY ARRAY['edr_custody_enter', 'edr_permitted', 'edr_position', 'edr_linkage']
     LOOP
-        EXECUTE format('ALTER FUNCTION %I SET search_path = %I, pg_temp', f, current_schema());
+        EXECUTE format('ALTER FUNCTION %I SET search_path = pg_catalog, pg_temp', f);
     END LOOP;
 END $$;
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -117,6 +118,20 @@ def test_what_sql_writes_is_what_python_hashes(store: Store) -> None:
         Entry(2, found[1].at_ms, (*found[1].fields[:-1], "x"), found[1].previous_sha256, found[1].sha256),
     ]
     assert chain_breaks(CUSTODY, store.north, [*forged, *found[2:]], found[-1])
+
+
+def test_many_readers_at_once_leave_one_unbroken_chain(store: Store) -> None:
+    connections = [store.api(store.north) for _ in range(6)]
+
+    def read_often(connection: Connection) -> list[int]:
+        return [store.enter(connection, Request("me", "k", "admin", "list")) for _ in range(15)]
+
+    with ThreadPoolExecutor(len(connections)) as pool:
+        numbers = [number for found in pool.map(read_often, connections) for number in found]
+    assert sorted(numbers) == list(range(1, 91))
+    with store.may(store.north, "custody") as auditor:
+        found = entries(auditor)
+    assert len(found) == 91 and chain_breaks(CUSTODY, store.north, found, found[-1]) == []
 
 
 def test_other_roles_have_no_right_on_any_table(store: Store) -> None:
