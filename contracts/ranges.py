@@ -49,6 +49,38 @@ def holes(ranges: Iterable[Range], first: int, last: int) -> tuple[Range, ...]:
     return tuple(missing)
 
 
+def meet(left: Iterable[Range], right: Iterable[Range]) -> tuple[Range, ...]:
+    """The numbers that both have.
+
+    >>> meet([(1, 5), (8, 9)], [(4, 8)])
+    ((4, 5), (8, 8))
+    """
+    ours, theirs = normalise(left), normalise(right)
+    found: list[Range] = []
+    at = beside = 0
+    while at < len(ours) and beside < len(theirs):
+        first, last = max(ours[at][0], theirs[beside][0]), min(ours[at][1], theirs[beside][1])
+        if first <= last:
+            found.append((first, last))
+        if ours[at][1] < theirs[beside][1]:
+            at += 1
+        else:
+            beside += 1
+    return tuple(found)
+
+
+def without(left: Iterable[Range], right: Iterable[Range]) -> tuple[Range, ...]:
+    """The numbers of ``left`` that ``right`` has not.
+
+    >>> without([(1, 5), (8, 9)], [(2, 3), (9, 20)])
+    ((1, 1), (4, 5), (8, 8))
+    """
+    ours = normalise(left)
+    if not ours:
+        return ()
+    return meet(ours, holes(right, ours[0][0], ours[-1][1]))
+
+
 def count(ranges: Iterable[Range]) -> int:
     """How many numbers the disjoint ``ranges`` hold."""
     return sum(last - first + 1 for first, last in ranges)

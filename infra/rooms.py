@@ -83,7 +83,7 @@ def room_services(stack: Stack) -> list[Service]:
 
     The API's process carries the relay, which fills the registry that the gateway waits for.
     """
-    return [_gateway(stack), _ingest(stack), _archive(stack), _api(stack)]
+    return [_gateway(stack), _ingest(stack), _archive(stack), _watch(stack), _api(stack)]
 
 
 def gateway_environment(stack: Stack, worker: int = 0) -> dict[str, str]:
@@ -197,6 +197,12 @@ def _archive(stack: Stack) -> Service:
     port = stack.ports["archive_metrics"]
     prepare = _command(stack, "archive", ["stream_jobs", "archive"], lambda: stream_environment(stack, port))
     return Service("archive", (*_store(stack), "kafka"), prepare, lambda: answers(port, "/readyz"))
+
+
+def _watch(stack: Stack) -> Service:
+    port = stack.ports["watch_metrics"]
+    prepare = _command(stack, "watch", ["stream_jobs", "watch"], lambda: stream_environment(stack, port))
+    return Service("watch", _store(stack), prepare, lambda: answers(port, "/readyz"))
 
 
 def _api(stack: Stack) -> Service:

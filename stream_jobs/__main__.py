@@ -1,4 +1,4 @@
-"""``python -m stream_jobs ingest | archive``: settings, wire, run."""
+"""``python -m stream_jobs ingest | archive | watch``: settings, wire, run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 from contracts.errors import FleetstreamError, TryLater
 from stream_jobs.service import stop_on_signals
 from stream_jobs.settings import StreamSettings
-from stream_jobs.wiring import run_archive, run_ingest
+from stream_jobs.wiring import run_archive, run_ingest, run_watch
 
-JOBS = {"ingest": run_ingest, "archive": run_archive}
+JOBS = {"ingest": run_ingest, "archive": run_archive, "watch": run_watch}
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_LATER = 1, 2, 75
 
 

@@ -85,6 +85,27 @@ class ArchiveMetrics:
         self._held.set(records)
 
 
+class WatchMetrics:
+    """Metrics of the gap watch; no device is ever a label."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix = "fleetstream_ledger_"
+        self._missing = Gauge(
+            f"{prefix}missing_packets", "accepted by agents, neither stored nor accounted for yet", registry=registry
+        )
+        self._open = Gauge(f"{prefix}open_gaps", "holes older than the limit", registry=registry)
+        self._events = Counter(f"{prefix}gap_events", "gaps told on the events topic", ("state",), registry=registry)
+        self._looks = Counter(f"{prefix}looks", "looks at the whole ledger", registry=registry)
+
+    def looked(self, missing: int, open_gaps: int) -> None:
+        self._looks.inc()
+        self._missing.set(missing)
+        self._open.set(open_gaps)
+
+    def told(self, state: str) -> None:
+        self._events.labels(state).inc()
+
+
 class HealthServer:
     """Answers in threads of its own; ``alive`` and ``ready`` are asked at each request."""
 

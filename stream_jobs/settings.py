@@ -60,6 +60,8 @@ class StreamSettings(BaseSettings):
     sink: str = Field(default="driver", description="way into the store: tasks or driver")
     close_interval_ms: int = Field(default=500, ge=10, description="how often closed windows are looked for")
     close_rows: int = Field(default=5_000, ge=1, description="windows closed in one transaction")
+    gap_limit_s: float = Field(default=600.0, gt=0, description="age at which a hole in the ledger becomes an event")
+    gap_look_s: float = Field(default=15.0, gt=0, description="how often the ledger is looked at for holes")
     stop_timeout_s: float = Field(default=20.0, gt=0, description="how long a stop waits for the running batch")
     metrics_host: str = Field(default="127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(default=19102, ge=0, le=65535, description="their port; 0 takes a free one")

@@ -15,8 +15,9 @@ from contracts.errors import Fatal
 from contracts.topics import Topics
 from stream_jobs.jobs.archive import Archiver, consumer_options
 from stream_jobs.jobs.closer import Closer
+from stream_jobs.jobs.watch import GapWatch
 from stream_jobs.log import LogReader, LogState, starting_offsets
-from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics
+from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics, WatchMetrics
 from stream_jobs.parquet import Place
 from stream_jobs.records import Kind
 from stream_jobs.scratch import fresh_folder
@@ -26,6 +27,7 @@ from stream_jobs.settings import StreamSettings
 from stream_jobs.sinks import SINKS
 from stream_jobs.sinks.base import Sink, Target, Topic
 from stream_jobs.sinks.connection import drop_all
+from stream_jobs.sinks.gaps import GapStore
 from stream_jobs.sinks.ledger import StoreLedger
 from stream_jobs.sinks.manifest import Manifest
 
@@ -120,5 +122,24 @@ def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
     health.start()
     try:
         archiver.run(stop)
+    finally:
+        health.stop()
+
+
+def make_watch(settings: StreamSettings, registry: CollectorRegistry) -> GapWatch:
+    """Wire the gap watch; nothing is opened yet."""
+    store = GapStore(settings.dsn.get_secret_value())
+    limit_ms = round(settings.gap_limit_s * 1000)
+    return GapWatch(store, settings.gap_look_s, limit_ms, clock_ms, WatchMetrics(registry))
+
+
+def run_watch(settings: StreamSettings, stop: threading.Event) -> None:
+    """Look for holes in the ledger until ``stop``."""
+    registry = CollectorRegistry()
+    watch = make_watch(settings, registry)
+    health = HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, lambda: True)
+    health.start()
+    try:
+        watch.run(stop)
     finally:
         health.stop()

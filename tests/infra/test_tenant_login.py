@@ -126,9 +126,9 @@ def test_it_reads_nothing_about_the_fleet_and_writes_nothing(north: Tenants) -> 
                 connection.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
         connection.execute("SET default_transaction_read_only = off")
         for statement in (
-            "DELETE FROM devices", "UPDATE tenants SET name = 'x'", "TRUNCATE latest_values", "CREATE TABLE mine (a int)",
-            "INSERT INTO assets (tenant_id, name, kind) VALUES (1, 'x', 'car')", "UPDATE sql_logins SET tenant_id = 2",
-            "ALTER POLICY own_tenant ON devices USING (true)",
+            "DELETE FROM devices", "UPDATE tenants SET name = 'x'", "TRUNCATE latest_values",
+            "CREATE TABLE mine (a int)", "INSERT INTO assets (tenant_id, name, kind) VALUES (1, 'x', 'car')",
+            "UPDATE sql_logins SET tenant_id = 2", "ALTER POLICY own_tenant ON devices USING (true)",
         ):  # fmt: skip
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(statement.encode())
