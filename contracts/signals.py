@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from contracts.errors import Fatal, Rejected
+from contracts.limits import DEFAULT_LATENESS, LATENESS_CLASSES_S
 
 KINDS = ("gauge", "counter", "state", "angle", "position")
 DATATYPES = ("float", "double", "boolean", "int8", "uint8")
@@ -52,6 +53,13 @@ class Signal:
     grace_s: int = DEFAULT_GRACE_S
     transient: bool = False
     retired: bool = False
+    lateness: str = DEFAULT_LATENESS
+    """A key of ``LATENESS_CLASSES_S``."""
+
+    @property
+    def lateness_s(self) -> int:
+        """A reading received later than this after its event changes nothing and is quarantined."""
+        return LATENESS_CLASSES_S[self.lateness]
 
     @property
     def resolution(self) -> float:
@@ -119,9 +127,10 @@ def _row(row: dict[str, object]) -> Signal:
         raise Fatal(f"catalogue row {row.get('number')}: {error}") from error
     sound = (
         signal.kind in KINDS and signal.datatype in DATATYPES and signal.minimum < signal.maximum and signal.number > 0
-    )
+    ) and signal.grace_s < LATENESS_CLASSES_S.get(signal.lateness, 0)
     if not sound or not -9 <= signal.exponent <= 6 or not signal.text.endswith("."):
         raise Fatal(
-            f"catalogue row {signal.number} ({signal.path}): kind, datatype, range, exponent or text is not sound"
+            f"catalogue row {signal.number} ({signal.path}): "
+            "kind, datatype, range, exponent, grace, lateness or text is not sound"
         )
     return signal

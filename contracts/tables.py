@@ -44,6 +44,11 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
     "drops": ("device", "boot_epoch", "first_seq", "last_seq", "reason", "class", "packets", "samples"),
     "gaps": ("device", "boot_epoch", "state", "missing_packets", "missing", "since", "opened_at", "ended_at"),
     "late": ("asset", "signal", "width_s", "starts_at", "revision"),
+    "publications": (
+        "asset", "signal", "width_s", "starts_at", "publication", "revision", "n", "min", "max", "mean", "last",
+        "published_at",
+    ),
+    "too_late": ("device", "signal", "received_hour", "samples", "oldest_at", "newest_at"),
     "quarantine": ("device", "reason", "samples", "received_at", "bytes"),
     "dead_letters": ("device", "reason", "detail", "received_at", "bytes"),
     "edr_records": ("device", "recorder", "record_no", "profile", "source", "complete", "received_at", "sha256"),

@@ -37,7 +37,7 @@ LOCK_CLASS = 7_310_001
 _FILE_NAME = re.compile(r"\d{3}_[a-z0-9_]+\.sql")
 _SIGNAL_COLUMNS = (
     "signal", "path", "unit", "datatype", "exponent", "minimum", "maximum", "kind", "axis", "retention", "grace_s",
-    "source", "text", "retired",
+    "source", "text", "retired", "lateness_s",
 )  # fmt: skip
 log = logging.getLogger(__name__)
 
@@ -202,6 +202,7 @@ def _signal_row(signal: Signal) -> tuple[object, ...]:
     return (
         signal.number, signal.path, signal.unit, signal.datatype, signal.exponent, signal.minimum, signal.maximum,
         signal.kind, signal.axis, int(signal.retention), signal.grace_s, signal.source, signal.text, signal.retired,
+        signal.lateness_s,
     )  # fmt: skip
 
 

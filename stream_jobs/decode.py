@@ -13,19 +13,29 @@ from typing import cast
 import numpy as np
 import pyarrow.compute as pc
 
-from contracts.limits import MAX_FUTURE_MS, MAX_LATENESS_MS
+from contracts.limits import MAX_FUTURE_MS
 from contracts.packet import FIRST_BAD_QUALITY, PacketError, Quality, open_frame
 from contracts.stamp import FLAG_RECORDING, STAMP, STAMP_FORMAT
 from stream_jobs.arithmetic import EXACT_LIMIT, Bools, Floats, Ints, rescale, to_double
 from stream_jobs.blocks import LARGEST_NUMBER, Blocks, Doubles, body_fault, flatten_blocks, flatten_doubles
-from stream_jobs.records import Decoded, Gaps, Nested, Packets, Records, Refusal, Samples, Stamps
+from stream_jobs.records import (
+    FUTURE,
+    TOO_LATE,
+    Decoded,
+    Gaps,
+    Nested,
+    Packets,
+    Records,
+    Refusal,
+    Samples,
+    Stamps,
+)
 from stream_jobs.scales import Scales
 
 MAX_STAMP_MS = 2**47
 _STAMP_TYPE = np.dtype(
     [("format", "u1"), ("flags", "u1"), ("received_ms", ">i8"), ("device", ">i4"), ("tenant", ">i4")]
 )
-_FUTURE, _TOO_LATE = 1, 2
 
 
 def decode(records: Records, scales: Scales) -> Decoded:
@@ -125,16 +135,16 @@ def _samples(packets: Packets, body: Nested, scales: Scales) -> Samples:
     event = packets.base_ms[packet] + offset
     return Samples(
         packet, np.arange(len(packet)) - first[packet], signal.astype(np.int64), event, units.astype(np.int64),
-        value.astype(np.float64), quality.astype(np.int64), _belief(packets, packet, event),
+        value.astype(np.float64), quality.astype(np.int64), _belief(packets, packet, event, scales.lateness_ms[signal]),
     )  # fmt: skip
 
 
-def _belief(packets: Packets, packet: Ints, event_ms: Ints) -> Ints:
+def _belief(packets: Packets, packet: Ints, event_ms: Ints, lateness_ms: Ints) -> Ints:
     """Nothing before 1970 is believed; a recording may be as old as it likes after that."""
     received = packets.received_ms[packet]
-    too_late = (event_ms < received - MAX_LATENESS_MS) & ~packets.recording[packet]
-    belief = np.where(too_late | (event_ms < 0), _TOO_LATE, 0)
-    return np.where(event_ms > received + MAX_FUTURE_MS, _FUTURE, belief).astype(np.int64)
+    too_late = (event_ms < received - lateness_ms) & ~packets.recording[packet]
+    belief = np.where(too_late | (event_ms < 0), TOO_LATE, 0)
+    return np.where(event_ms > received + MAX_FUTURE_MS, FUTURE, belief).astype(np.int64)
 
 
 def _from_blocks(blocks: Blocks, scales: Scales) -> tuple[Ints, Ints, Floats, Ints]:

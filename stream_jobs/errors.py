@@ -17,5 +17,9 @@ class StoreBusy(TryLater):
     """The store refused a transaction (deadlock, restart) for longer than we repeat it; nothing was lost."""
 
 
+class StoreRefuses(Fatal):
+    """The store refuses whatever it is given, so the fault is the store's; nothing was stored or set aside."""
+
+
 class QueryFailed(Fatal):
     """The ingest query ended by itself; what it had not committed is still in the log."""

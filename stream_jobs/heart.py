@@ -59,11 +59,17 @@ def strangers(decoded: Decoded, known: Mapping[int, Identity]) -> Bools:
 
 
 def find_epochs(packets: Packets) -> Epochs:
-    """Group by (device, boot epoch); records are in the order in which they lie in the log."""
+    """Group by (device, boot epoch); records are in the order in which they lie in the log.
+
+    The first record of a partition speaks for it, because offsets are the same on every replay; of two partitions
+    the one whose first record was received earlier.
+    """
     order = np.lexsort((packets.boot_epoch, packets.device_key))  # stable
     device, epoch = packets.device_key[order], packets.boot_epoch[order]
     fresh = _changes(device, epoch)
-    first = order[fresh]
+    heads = order[_changes(device, epoch, packets.source[order])]
+    heads = heads[np.lexsort((packets.received_ms[heads], packets.boot_epoch[heads], packets.device_key[heads]))]
+    first = heads[_changes(packets.device_key[heads], packets.boot_epoch[heads])]
     of_packet = np.empty(len(packets), np.int64)
     of_packet[order] = np.cumsum(fresh) - 1
     return Epochs(

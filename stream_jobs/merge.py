@@ -11,7 +11,7 @@ which that happened is kept per window; its size is the window's revision.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
@@ -20,7 +20,7 @@ from contracts.limits import WINDOW_WIDTHS_S
 from contracts.packet import FIRST_BAD_QUALITY
 from stream_jobs.arithmetic import Bools, Floats, Ints, Wide, sum_runs, sum_square_runs
 from stream_jobs.heart import ranks
-from stream_jobs.records import Packets, Samples
+from stream_jobs.records import TOO_LATE, Packets, Samples
 from stream_jobs.scales import Scales
 
 MINUTE_MS = 60_000
@@ -225,6 +225,19 @@ def _in_key_order(parts: list[Windows]) -> Windows:
         wide("total"), wide("squares"), joined("lowest")[order], joined("highest")[order],
         edge("first"), edge("last"), late,
     )  # fmt: skip
+
+
+def beyond_final(packets: Packets, samples: Samples, scales: Scales, final_before_ms: int) -> Samples:
+    """Disbelieve samples whose narrowest window is final already: what was called final never changes.
+
+    The receive stamp refuses nearly all of them before; this holds also for a stamp that came an hour too old.
+    """
+    width_ms = min(WINDOW_WIDTHS_S) * 1000
+    if not len(samples) or int(samples.event_ms.min()) + int(scales.lateness_ms.min()) >= final_before_ms:
+        return samples
+    final_at = (samples.event_ms // width_ms + 1) * width_ms + scales.lateness_ms[samples.signal]
+    changed = (final_at <= final_before_ms) & (samples.belief == 0) & ~packets.recording[samples.packet]
+    return replace(samples, belief=np.where(changed, TOO_LATE, samples.belief)) if changed.any() else samples
 
 
 def good_counts(samples: Samples, packets: int) -> Ints:

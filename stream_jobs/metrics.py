@@ -28,6 +28,9 @@ class IngestMetrics:
         self._quarantined = Counter(f"{prefix}quarantined", "records set aside", topic, registry=registry)
         self._windows = Counter(f"{prefix}window_upserts", "partial windows merged", registry=registry)
         self._late = Counter(f"{prefix}late_window_upserts", "of these by late packets", registry=registry)
+        self._too_late = Counter(
+            f"{prefix}too_late_samples", "samples beyond their signal's lateness class", registry=registry
+        )
         self._retries = Counter(f"{prefix}transaction_retries", "transactions repeated", registry=registry)
         self._transaction = Histogram(
             f"{prefix}transaction_seconds", "one transaction", buckets=BATCH_BUCKETS_S, registry=registry
@@ -51,6 +54,7 @@ class IngestMetrics:
                 counter.labels(one.topic).inc(count)
             self._windows.inc(one.windows)
             self._late.inc(one.late_windows)
+            self._too_late.inc(one.too_late)
             self._retries.inc(one.retries)
             self._transaction.observe(one.transaction_ms / 1000)
             if one.packets:

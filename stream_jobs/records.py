@@ -107,6 +107,9 @@ class Samples(_Columns):
 DISBELIEF = ("", "future", "too_late")
 """Why a single sample is not believed."""
 
+FUTURE, TOO_LATE = 1, 2
+"""Places in ``DISBELIEF``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gaps(_Columns):

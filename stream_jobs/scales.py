@@ -22,6 +22,7 @@ class Scales:
     lowest: Ints
     highest: Ints
     grace_ms: Ints
+    lateness_ms: Ints
     transient: NDArray[np.bool_]
 
     def find(self, numbers: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -43,6 +44,7 @@ def make_scales(signals: tuple[Signal, ...]) -> Scales:
         np.array([low for low, _ in bounds], np.int64),
         np.array([high for _, high in bounds], np.int64),
         np.array([row.grace_s * 1000 for row in rows], np.int64),
+        np.array([row.lateness_s * 1000 for row in rows], np.int64),
         np.array([row.transient for row in rows], np.bool_),
     )
 

@@ -95,8 +95,8 @@ def make_ingest(settings: StreamSettings, scratch: Path, stop: threading.Event) 
         return session, query
 
     closer = Closer(
-        reader.state, store, Topics(settings.topic_prefix).live.name, settings.close_rows,
-        settings.close_interval_ms / 1000, clock_ms, metrics,
+        reader.state, store, Topics(settings.topic_prefix).live.name, Topics(settings.topic_prefix).backlog.name,
+        settings.close_rows, settings.close_interval_ms / 1000, clock_ms, metrics,
     )  # fmt: skip
 
     def make_health(ready: Callable[[], bool]) -> HealthServer:

@@ -14,7 +14,8 @@ SELECT w.starts_at, w.n, scaled(w.min_units, s.exponent) AS min, scaled(w.max_un
        CASE WHEN w.n > 1 THEN sqrt(((w.sumsq_units * w.n - w.sum_units * w.sum_units)
             / (w.n::numeric * (w.n - 1)))::double precision) * scaled(1, s.exponent) END AS stddev,
        scaled(w.last_units, s.exponent) AS last, cardinality(w.late_minutes) AS revision, w.state <> 0 AS closed,
-       w.starts_at + w.width_s * interval '1 s' + interval '30 days' < now() AS final, d.device, w.device_key
+       d.kind <> 'recording' AND coalesce(w.starts_at + (w.width_s + s.lateness_s) * interval '1 s'
+            <= (SELECT f.final_before FROM finality f), false) AS final, d.device, w.device_key
 FROM bindings b
 JOIN window_aggregates w ON w.device_key = b.device_key AND b.valid @> w.starts_at
 JOIN signals s ON s.signal = w.signal

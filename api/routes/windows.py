@@ -14,7 +14,7 @@ from api.questions import EARLIEST, find_signal, from_ms, make_cursor, read_curs
 from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
 from api.services import Parts
 from api.shapes import Windows, answer
-from contracts.limits import WINDOW_WIDTHS_S
+from contracts.limits import ALL_WIDTHS_S
 
 router = APIRouter(prefix=PREFIX, tags=["windows"])
 CURSOR = "windows"
@@ -25,13 +25,13 @@ LATEST_MS = 253_402_300_799_000
 @router.get("/assets/{name}/windows", response_model=Windows)
 async def windows(
     parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath,
-    width_s: Annotated[int, Query(description=f"one of {', '.join(map(str, WINDOW_WIDTHS_S))}")] = WINDOW_WIDTHS_S[0],
+    width_s: Annotated[int, Query(description=f"one of {', '.join(map(str, ALL_WIDTHS_S))}")] = ALL_WIDTHS_S[0],
     start: From = None, end: To = None, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=20_000)] = 5_000,
 ) -> Response:  # fmt: skip
     """Windows that start in [from, to), oldest first."""
     found = find_signal(signal)
-    if width_s not in WINDOW_WIDTHS_S:
-        raise BadQuestion("bad_width", f"windows are {' or '.join(map(str, WINDOW_WIDTHS_S))} s wide", "width_s")
+    if width_s not in ALL_WIDTHS_S:
+        raise BadQuestion("bad_width", f"windows are {' or '.join(map(str, ALL_WIDTHS_S))} s wide", "width_s")
     asked = time_range(start, end, parts.now(), parts.settings.windows_range_s)
     after = _after(cursor) if cursor else (EARLIEST, -1)
     async with parts.store.transaction(caller.tenant_id) as connection:

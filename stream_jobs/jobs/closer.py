@@ -2,7 +2,7 @@
 
 The watermark is the smallest receive time up to which every live partition is stored: now for a partition that is
 caught up, else the newest receive time stored from it. The backlog never delays the living; what it brings later
-changes windows that are published again.
+changes windows that are published again. Only finality waits for the backlog too.
 """
 
 from __future__ import annotations
@@ -13,11 +13,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from contracts.errors import TryLater
+from contracts.limits import FINAL_MARGIN_MS
 from stream_jobs.log import Extent, LogState, lag
 from stream_jobs.metrics import IngestMetrics
 from stream_jobs.sinks.ledger import Progress, StoreLedger, Taken
 
 log = logging.getLogger(__name__)
+FINAL_STEP_MS = 60_000
+"""Finality moves in steps, because moving it waits for the running transactions. A refused step waits for the next."""
+
 _NOTHING = Taken(0, 0)
 
 
@@ -37,10 +41,12 @@ class Closer:
     read_log: Callable[[], LogState]
     store: StoreLedger
     live_topic: str
+    backlog_topic: str
     rows: int
     interval_s: float
     clock_ms: Callable[[], int]
     metrics: IngestMetrics
+    _final_ms: int = 0
 
     def run(self, stop: threading.Event) -> None:
         """Loop for a thread."""
@@ -56,11 +62,22 @@ class Closer:
         state = self.read_log()
         progress = self.store.progress()
         self._report(state, progress)
-        live = state.ids[self.live_topic]
-        taken = {partition: one for (topic_id, partition), one in progress.items() if topic_id == live}
-        closed = self.store.close_windows(watermark_ms(now_ms, state.extents[self.live_topic], taken), self.rows)
+        live_ms = self._watermark_ms(self.live_topic, now_ms, state, progress)
+        closed = self.store.close_windows(live_ms, self.rows)
         self.metrics.closed(closed)
+        if closed < self.rows:
+            backlog_ms = self._watermark_ms(self.backlog_topic, now_ms, state, progress)
+            self._move_finality(min(live_ms, backlog_ms) - FINAL_MARGIN_MS)
         return closed
+
+    def _move_finality(self, before_ms: int) -> None:
+        if before_ms >= self._final_ms + FINAL_STEP_MS:
+            self._final_ms = before_ms
+            self.store.move_finality(before_ms)
+
+    def _watermark_ms(self, topic: str, now_ms: int, state: LogState, progress: Progress) -> int:
+        taken = {partition: one for (topic_id, partition), one in progress.items() if topic_id == state.ids[topic]}
+        return watermark_ms(now_ms, state.extents[topic], taken)
 
     def _round(self, stop: threading.Event) -> None:
         try:

@@ -53,6 +53,7 @@ class Receipt:
     quarantined: int = 0
     windows: int = 0
     late_windows: int = 0
+    too_late: int = 0
     lateness_ms: int = 0
     retries: int = 0
     transaction_ms: int = 0

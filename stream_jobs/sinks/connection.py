@@ -22,6 +22,9 @@ LONGEST_WAIT_S = 2.0
 GIVE_UP_S = 90.0
 """A database that stays away longer ends the job with an error; the supervisor starts it again."""
 
+VALUE_LIMIT_CLASS = "54"
+"""SQLSTATE class "program limit exceeded": psycopg calls it operational, yet the same value meets it every time."""
+
 Connection = psycopg.Connection[tuple[Any, ...]]
 Result = TypeVar("Result")
 log = logging.getLogger(__name__)
@@ -70,6 +73,8 @@ def repeated(dsn: str, work: Callable[[Connection], Result]) -> tuple[Result, in
         try:
             return work(shared(dsn)), retries
         except REPEATABLE as error:
+            if (getattr(error, "sqlstate", None) or "").startswith(VALUE_LIMIT_CLASS):
+                raise
             drop(dsn)
             if time.monotonic() - began_s > GIVE_UP_S:
                 raise StoreBusy(

@@ -8,7 +8,6 @@ twice: Spark refuses to collect more than ``spark.driver.maxResultSize``, and su
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow as pa
 from stream_jobs.scales import catalogue_scales
 from stream_jobs.sinks.assemble import assemble, chunked
 from stream_jobs.sinks.base import Receipt, Target
-from stream_jobs.sinks.connection import repeated
+from stream_jobs.sinks.refusals import commit
 from stream_jobs.sinks.tasks import TaskSink
 from stream_jobs.sinks.transaction import Batch
 
@@ -55,6 +54,5 @@ def store_table(target: Target, table: pa.Table) -> list[Receipt]:
     receipts: list[Receipt] = []
     for chunk in chunked(table.to_batches(), target.chunk_bytes):
         batch = Batch(assemble(chunk, target.topics), catalogue_scales())
-        made, retries = repeated(target.dsn, batch.commit)
-        receipts += [replace(receipt, retries=retries) for receipt in made]
+        receipts += commit(target.dsn, batch)
     return receipts

@@ -1,51 +1,23 @@
-"""The store's side of two questions: where does reading start, and which windows may be called closed?"""
+"""The store's side of three questions: where does reading start, which windows may be called closed, which final?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, LiteralString
 from uuid import UUID
 
 import psycopg
 
 from contracts.errors import TryLater
-from contracts.limits import WINDOW_WIDTHS_S
+from contracts.limits import ROLLUP_WIDTHS_S, WINDOW_WIDTHS_S
 from stream_jobs.scales import catalogue_scales
+from stream_jobs.sinks.closing import CLOSE, HOLD, MOVE_FINALITY, ROLL_UP, ROLLUP_SOURCES
 from stream_jobs.sinks.connection import Connection, connect
 
-OFFSETS: Final = "SELECT topic_id, kafka_partition, next_offset, max_received_ms FROM ingest_offsets"
+WIDER: Final = {source: width for width, source in ROLLUP_SOURCES.items()}
+"""Width of a window to the width of the roll-up that is made of it."""
 
-CLOSE: Final = """
-WITH due AS (
-    SELECT w.device_key, w.signal, w.width_s, w.starts_at
-    FROM window_aggregates w JOIN signals s ON s.signal = w.signal
-    WHERE w.state <> 1 AND w.width_s = %(width)s AND w.starts_at <= at_ms(%(latest_start)s)
-        AND w.starts_at + (w.width_s + s.grace_s) * interval '1 s' <= at_ms(%(watermark)s)
-    ORDER BY w.starts_at LIMIT %(rows)s FOR UPDATE OF w SKIP LOCKED
-), closed AS (
-    UPDATE window_aggregates w SET state = 1, published_revision = cardinality(w.late_minutes) FROM due
-    WHERE (w.device_key, w.signal, w.width_s, w.starts_at)
-        = (due.device_key, due.signal, due.width_s, due.starts_at)
-    RETURNING w.*
-), said AS (
-    INSERT INTO window_publications (device_key, signal, width_s, starts_at, revision, tenant_id, n, sum_units,
-        sumsq_units, min_units, max_units, last_units)
-    SELECT device_key, signal, width_s, starts_at, published_revision, tenant_id, n, sum_units, sumsq_units,
-        min_units, max_units, last_units FROM closed
-    ON CONFLICT DO NOTHING
-)
-INSERT INTO outbox (tenant_id, topic, kafka_key, kafka_value)
-SELECT c.tenant_id, 'windows', d.device, convert_to(json_build_object(
-    'device', d.device, 'signal', s.path, 'width_s', c.width_s,
-    'starts_at', to_char(c.starts_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-    'n', c.n, 'min', scaled(c.min_units, s.exponent), 'max', scaled(c.max_units, s.exponent),
-    'mean', scaled(c.sum_units, s.exponent) / c.n, 'last', scaled(c.last_units, s.exponent),
-    'revision', c.published_revision, 'final', false)::text, 'UTF8')
-FROM closed c JOIN signals s ON s.signal = c.signal JOIN devices d ON d.device_key = c.device_key
-ORDER BY c.starts_at, c.device_key, c.signal"""
-"""Close, remember what was said, and say it: one statement, so one transaction. Locked rows are left for the next
-round, so the closer never waits for an ingest task. A window that packets changed without being late (they came
-through the backlog topic) is said again under the same revision; what was said first stays in the publications."""
+OFFSETS: Final = "SELECT topic_id, kafka_partition, next_offset, max_received_ms FROM ingest_offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +48,21 @@ class StoreLedger:
         return {(topic_id, partition): Taken(offset, received) for topic_id, partition, offset, received in rows}
 
     def close_windows(self, watermark_ms: int, rows: int) -> int:
-        """Close and publish up to ``rows`` windows of each width; how many it were."""
+        """Close and publish up to ``rows`` windows and roll-ups of each width; how many it were."""
         try:
-            return sum(self._close(width, watermark_ms, rows) for width in WINDOW_WIDTHS_S)
+            closed = sum(self._close(CLOSE, width, watermark_ms, rows) for width in WINDOW_WIDTHS_S)
+            return closed + sum(self._close(ROLL_UP, width, watermark_ms, rows) for width in ROLLUP_WIDTHS_S)
         except (psycopg.OperationalError, psycopg.errors.DeadlockDetected) as error:
+            raise self._away(error) from error
+
+    def move_finality(self, before_ms: int) -> bool:
+        """Call final what can change no more; False when something older still waits to be published."""
+        try:
+            connection = self._open()
+            with connection.transaction():
+                connection.execute(HOLD)
+                return connection.execute(MOVE_FINALITY, {"before": before_ms}).rowcount == 1
+        except psycopg.OperationalError as error:
             raise self._away(error) from error
 
     def disconnect(self) -> None:
@@ -87,12 +70,13 @@ class StoreLedger:
             self._connection.close()
             self._connection = None
 
-    def _close(self, width_s: int, watermark_ms: int, rows: int) -> int:
-        latest_start = watermark_ms - width_s * 1000 - self._least_grace_ms
-        found = self._open().execute(
-            CLOSE, {"width": width_s, "latest_start": latest_start, "watermark": watermark_ms, "rows": rows}
-        )
-        return found.rowcount
+    def _close(self, statement: LiteralString, width_s: int, watermark_ms: int, rows: int) -> int:
+        values = {
+            "width": width_s, "source": ROLLUP_SOURCES.get(width_s, 0), "wider": WIDER.get(width_s, 0), "rows": rows,
+            "latest_start": watermark_ms - width_s * 1000 - self._least_grace_ms, "watermark": watermark_ms,
+        }  # fmt: skip
+        found = self._open().execute(statement, values).fetchone()
+        return int(found[0]) if found else 0
 
     def _open(self) -> Connection:
         if self._connection is None:

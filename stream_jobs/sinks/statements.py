@@ -2,6 +2,7 @@
 
 Rows are locked in this order by every writer: ``ingest_offsets`` by (topic id, partition), ``seen_ranges`` by
 (device, boot epoch), ``latest_values`` by (device, signal), ``window_aggregates`` by (device, signal, width, start).
+The advisory lock of finality comes between the first two.
 """
 
 from __future__ import annotations
@@ -21,9 +22,21 @@ IDENTITIES: Final = """
 SELECT d.device_key, d.device, d.tenant_id, t.name FROM devices d JOIN tenants t USING (tenant_id)
 WHERE d.device_key = ANY(%s)"""
 
+HOLD_FINALITY: Final = "SELECT pg_advisory_xact_lock_shared(7310002, 'finality'::regclass::oid::integer)"
+"""Until the end of the transaction nothing more becomes final. Read ``FINALITY`` in a statement of its own after it."""
+
+FINALITY: Final = "SELECT (extract(epoch FROM final_before) * 1000)::bigint FROM finality"
+
 INSERT_EPOCHS: Final = """
 INSERT INTO seen_ranges (device_key, boot_epoch, nonce, tenant_id)
-SELECT * FROM unnest(%s, %s, %s, %s) AS u (d, e, n, t) ORDER BY d, e ON CONFLICT DO NOTHING"""
+SELECT u.d, u.e, coalesce(o.nonce, u.n), u.t FROM unnest(%s, %s, %s, %s) AS u (d, e, n, t)
+LEFT JOIN epoch_owners o ON o.device_key = u.d AND o.boot_epoch = u.e
+ORDER BY u.d, u.e ON CONFLICT DO NOTHING"""
+
+KEEP_OWNERS: Final = """
+INSERT INTO epoch_owners (device_key, boot_epoch, nonce, tenant_id)
+SELECT s.device_key, s.boot_epoch, s.nonce, s.tenant_id FROM unnest(%s, %s) AS u (d, e)
+JOIN seen_ranges s ON s.device_key = u.d AND s.boot_epoch = u.e ORDER BY 1, 2 ON CONFLICT DO NOTHING"""
 
 LOCK_EPOCHS: Final = """
 SELECT s.device_key, s.boot_epoch, s.nonce FROM unnest(%s, %s) AS u (d, e)
@@ -99,6 +112,22 @@ ON CONFLICT (device_key, boot_epoch, first_seq, last_seq) DO UPDATE SET tenant_i
     reason = excluded.reason, retention = excluded.retention, packets = excluded.packets,
     samples = excluded.samples, reported_seq = excluded.reported_seq, received_at = excluded.received_at
 WHERE excluded.reported_seq < g.reported_seq"""
+
+TOO_LATE: Final = """
+WITH said AS (
+    INSERT INTO too_late_readings AS r (device_key, signal, received_hour, tenant_id, samples, oldest_ms, newest_ms)
+    SELECT * FROM unnest(%s, %s, %s, %s, %s, %s, %s) AS u (d, s, h, t, n, o, w) ORDER BY d, s, h
+    ON CONFLICT (device_key, signal, received_hour) DO UPDATE SET samples = r.samples + excluded.samples,
+        oldest_ms = least(r.oldest_ms, excluded.oldest_ms), newest_ms = greatest(r.newest_ms, excluded.newest_ms)
+    RETURNING r.device_key, r.received_hour, r.tenant_id, r.samples, r.oldest_ms, xmax = 0 AS first
+)
+INSERT INTO outbox (tenant_id, topic, kafka_key, kafka_value)
+SELECT min(said.tenant_id), 'events', d.device, convert_to(json_build_object('event', 'readings_too_late',
+    'device', d.device, 'received_hour', to_char(said.received_hour AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+    'samples', sum(said.samples), 'oldest_ms', min(said.oldest_ms), 'set_aside_as', 'too_late')::text, 'UTF8')
+FROM said JOIN devices d ON d.device_key = said.device_key
+GROUP BY d.device, said.received_hour HAVING bool_or(said.first) ORDER BY d.device, said.received_hour"""
+"""Counts by receive hour, the same on every replay; the first of an hour is told on the events topic."""
 
 QUARANTINE: Final = """
 INSERT INTO quarantined (topic_id, kafka_partition, kafka_offset, topic, tenant_id, device_key, boot_epoch, seq,

@@ -7,7 +7,7 @@ that a repeated task, a speculative one or a second evaluation finds its offsets
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from stream_jobs.errors import PlanBroken
 from stream_jobs.scales import catalogue_scales
 from stream_jobs.sinks.assemble import assemble, chunked
 from stream_jobs.sinks.base import RECEIPT_COLUMNS, RECEIPT_DDL, Receipt, Target
-from stream_jobs.sinks.connection import repeated
+from stream_jobs.sinks.refusals import commit
 from stream_jobs.sinks.transaction import Batch
 
 if TYPE_CHECKING:
@@ -55,6 +55,5 @@ def store_partition(target: Target, batches: Iterable[pa.RecordBatch]) -> list[R
         if len(parts) != 1 or len(parts[0].sources) != 1:
             raise PlanBroken("a task was given more than one Kafka partition; nothing was stored: check the plan")
         batch = Batch(parts, catalogue_scales())
-        made, retries = repeated(target.dsn, batch.commit)
-        receipts += [replace(receipt, retries=retries) for receipt in made]
+        receipts += commit(target.dsn, batch)
     return receipts

@@ -1,188 +1,134 @@
 """The ingest transaction: offsets, ledger, packets, latest values and windows of one batch, all or nothing.
 
 Decoding happens before it and is not repeated when the database asks for a retry. Inside: lock the ledger rows,
-leave out what lies below ``next_offset``, lock the devices' epochs, find what is new, write, advance, commit.
+leave out what lies below ``next_offset``, store each kind of record, advance, commit. What packets become is in
+``packets.py``; what happens to a record that the store refuses, in ``refusals.py``.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from stream_jobs.accounts import clean, read_accounts, read_dead_letters
+from stream_jobs.accounts import read_accounts, read_dead_letters
 from stream_jobs.arithmetic import Bools, Ints
-from stream_jobs.decode import decode
-from stream_jobs.heart import (
-    Epochs,
-    Identity,
-    find_epochs,
-    keep_packets,
-    repeats,
-    seen_change,
-    strangers,
-)
-from stream_jobs.merge import aggregate, good_counts, newest, order_samples
-from stream_jobs.records import DISBELIEF, Decoded, Kind, Packets, Records, Refusal, Samples, Source
+from stream_jobs.decode import decode, read_stamps
+from stream_jobs.records import Kind, Records, Refusal, Source
 from stream_jobs.scales import Scales
 from stream_jobs.sinks import statements as sql
 from stream_jobs.sinks import writers
 from stream_jobs.sinks.base import Receipt
 from stream_jobs.sinks.connection import Connection
+from stream_jobs.sinks.packets import PacketWork
 from stream_jobs.sinks.pgbinary import int4s, int8s, texts
+from stream_jobs.sinks.tally import Tally, count_refusals, open_tally
 from stream_jobs.sinks.writers import Cursor
 
+Aside = Mapping[int, dict[str, object]]
+"""Rows of a batch that are to be quarantined as ``store_refused``, with what the store said."""
 
-@dataclass(slots=True)
-class _Tally:
-    """Counts of one partition, for its receipt and its ledger row."""
-
-    source: Source
-    next_offset: int
-    max_received_ms: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, **counts: int) -> None:
-        for name, count in counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
+NOBODY: Aside = MappingProxyType({})
 
 
 class Batch:
-    """Decoded records of one transaction; ``commit`` may be called again after a failure."""
+    """Decoded records of one transaction; ``commit`` may be called again after a failure.
+
+    A *row* counts through all parts. ``waiting`` tells which rows the store has not taken yet, as of the last
+    attempt; ``kinds`` and ``owners`` are each row's part and device (0 for dead letters).
+    """
 
     def __init__(self, parts: Sequence[Records], scales: Scales) -> None:
         self._scales = scales
         self._parts = parts
         self._decoded = {id(part): decode(part, scales) for part in parts if part.sources[0].kind is Kind.PACKETS}
-        self._tallies: list[_Tally] = []
+        self._first = np.cumsum([0, *(len(part) for part in parts)])
+        self.waiting: Bools = np.ones(int(self._first[-1]), np.bool_)
 
-    def commit(self, connection: Connection) -> list[Receipt]:
+    @property
+    def kinds(self) -> Ints:
+        return np.repeat(np.arange(len(self._parts)), [len(part) for part in self._parts])
+
+    @property
+    def owners(self) -> Ints:
+        return np.concatenate([_owners(part) for part in self._parts])
+
+    def place(self, row: int) -> str:
+        """Where a row lies in Kafka, for a log line."""
+        at = int(np.searchsorted(self._first, row, side="right")) - 1
+        part, mine = self._parts[at], row - int(self._first[at])
+        source = part.sources[int(part.source[mine])]
+        return f"topic={source.topic} partition={source.partition} offset={int(part.offset[mine])}"
+
+    def commit(self, connection: Connection, aside: Aside = NOBODY) -> list[Receipt]:
         """One transaction. Raises what psycopg raises; nothing is stored then."""
         began_s = time.monotonic()
+        with connection.transaction():
+            tallies = self._run(connection, np.ones(len(self.waiting), np.bool_), aside)
+        spent_ms = round((time.monotonic() - began_s) * 1000)
+        return [tally.receipt(spent_ms) for tally in tallies]
+
+    def attempt(self, connection: Connection, only: Bools, aside: Aside) -> None:
+        """Store the rows in ``only`` and take it back. Raises what psycopg raises."""
+        with connection.transaction(force_rollback=True):
+            self._run(connection, only, aside)
+
+    def _run(self, connection: Connection, only: Bools, aside: Aside) -> list[Tally]:
         sources = sorted(
             (source for part in self._parts for source in part.sources), key=lambda one: (one.topic_id, one.partition)
         )
-        with connection.transaction(), connection.cursor(binary=True) as cursor:
+        tallies: list[Tally] = []
+        with connection.cursor(binary=True) as cursor:
             held = _lock_offsets(cursor, sources)
-            self._tallies = []
-            for part in self._parts:
+            for at, part in enumerate(self._parts):
+                first, end = int(self._first[at]), int(self._first[at + 1])
                 fresh = part.offset >= np.array([held[source] for source in part.sources])[part.source]
-                self._store(cursor, part, fresh)
-            _advance(cursor, self._tallies)
-        spent_ms = round((time.monotonic() - began_s) * 1000)
-        return [_receipt(tally, spent_ms) for tally in self._tallies]
+                self.waiting[first:end] = fresh
+                refused = {row - first: said for row, said in aside.items() if first <= row < end}
+                tallies += self._store(cursor, part, fresh & only[first:end], refused)
+            _advance(cursor, tallies)
+        return tallies
 
-    def _store(self, cursor: Cursor, part: Records, fresh: Bools) -> None:
-        tallies = [_tally(part, index, fresh) for index in range(len(part.sources))]
-        self._tallies += tallies
+    def _store(self, cursor: Cursor, part: Records, fresh: Bools, refused: Aside) -> list[Tally]:
+        tallies = [open_tally(part, index, fresh) for index in range(len(part.sources))]
         kind = part.sources[0].kind
-        if not fresh.any():
-            return
+        refusals = [self._refusal(part, row, said) for row, said in refused.items() if fresh[row]]
+        fresh = fresh.copy()
+        fresh[[one.row for one in refusals]] = False
         if kind is Kind.PACKETS:
-            _PacketWork(cursor, self._decoded[id(part)], fresh, tallies, self._scales).run()
+            work = PacketWork(cursor, self._decoded[id(part)], fresh, tallies, self._scales)
+            work.run(refusals)
         elif kind is Kind.STATUS:
-            _store_accounts(cursor, part, fresh, tallies)
+            _store_accounts(cursor, part, fresh, refusals, tallies)
         else:
-            rows, refusals = read_dead_letters(part)
-            refusals = [one for one in refusals if fresh[one.row]]
+            rows, unreadable = read_dead_letters(part)
+            refusals += [one for one in unreadable if fresh[one.row]]
             writers.write_refused(cursor, part, [row for row in rows if fresh[row.row]])
             writers.write_quarantine(cursor, part, None, refusals)
-            _count_refusals(part, refusals, tallies)
+            count_refusals(part, refusals, tallies)
+        return tallies
+
+    def _refusal(self, part: Records, row: int, said: dict[str, object]) -> Refusal:
+        """``store_refused``, with the identity that explains the packet's number in the ledger."""
+        decoded = self._decoded.get(id(part))
+        if decoded is None:
+            return Refusal(row, "store_refused", said)
+        at = np.flatnonzero(decoded.packets.row == row)
+        if not len(at):
+            return Refusal(row, "store_refused", said)
+        packet = int(at[0])
+        return Refusal(
+            row, "store_refused", said, int(np.count_nonzero(decoded.samples.packet == packet)),
+            int(decoded.packets.boot_epoch[packet]), int(decoded.packets.seq[packet]),
+        )  # fmt: skip
 
 
-class _PacketWork:
-    """The packets' part of a transaction."""
-
-    def __init__(
-        self, cursor: Cursor, decoded: Decoded, fresh_rows: Bools, tallies: list[_Tally], scales: Scales
-    ) -> None:
-        self._cursor = cursor
-        self._decoded = decoded
-        self._scales = scales
-        self._tallies = tallies
-        self._refusals = [one for one in decoded.refusals if fresh_rows[one.row]]
-        self._eligible: Bools = fresh_rows[decoded.packets.row]
-
-    def run(self) -> None:
-        packets, records = self._decoded.packets, self._decoded.records
-        self._refuse(strangers(self._decoded, _identities(self._cursor, packets, self._eligible)), "wrong_device")
-        if self._eligible.any():
-            self._merge()
-        writers.write_quarantine(self._cursor, records, self._decoded.stamps, self._refusals)
-        _count_refusals(records, self._refusals, self._tallies)
-        received = self._decoded.stamps.received_ms
-        for index, tally in enumerate(self._tallies):
-            tally.max_received_ms = int(received[records.source == index].max())
-
-    def _merge(self) -> None:
-        """Find what is new among the eligible packets and write it."""
-        eligible = self._eligible
-        packets = self._decoded.packets.where(eligible)
-        epochs = find_epochs(packets)
-        conflict = _lock_epochs(self._cursor, epochs)[epochs.of_packet] != packets.nonce
-        self._refuse(_spread(conflict, eligible), "identity_conflict")
-        known = _seen(self._cursor, packets) & ~conflict
-        known |= repeats(packets, ~known & ~conflict)
-        fresh = ~known & ~conflict
-        believed = good_counts(self._decoded.samples, len(self._decoded.packets))
-        change = seen_change(epochs, packets, fresh, known, believed[eligible])
-        writers.write_epochs(self._cursor, epochs, change)
-        self._count(packets, fresh, known, believed[eligible])
-        if fresh.any():
-            self._write(_spread(fresh, eligible), believed)
-
-    def _write(self, fresh: Bools, believed: Ints) -> None:
-        """Everything that new packets say."""
-        decoded, scales, cursor = self._decoded, self._scales, self._cursor
-        packets = decoded.packets.where(fresh)
-        samples = keep_packets(decoded.samples, fresh)
-        self._refusals += _disbelieved(packets, samples)
-        samples = samples if not samples.belief.any() else samples.where(samples.belief == 0)
-        writers.write_packets(cursor, packets, samples, believed[fresh], decoded.sha256[fresh], scales)
-        gaps = decoded.gaps.where(fresh[decoded.gaps.packet])
-        if len(gaps.packet):
-            writers.write_gaps(cursor, decoded.packets, gaps)
-        if not len(samples):
-            return
-        ordered = order_samples(packets, samples)
-        writers.write_latest(cursor, newest(ordered, scales))
-        windows = aggregate(ordered, scales)
-        if len(windows):
-            writers.write_windows(cursor, windows)
-        self._tallies[0].add(windows=len(windows), late_windows=len(windows.late))
-
-    def _refuse(self, mask: Bools, reason: str) -> None:
-        packets, mask = self._decoded.packets, mask & self._eligible
-        counts = np.bincount(self._decoded.samples.packet, minlength=len(packets))
-        for at in np.flatnonzero(mask).tolist():
-            self._refusals.append(
-                Refusal(
-                    int(packets.row[at]), reason, {"device": clean(self._decoded.devices[at])}, int(counts[at]),
-                    int(packets.boot_epoch[at]), int(packets.seq[at]),
-                )
-            )  # fmt: skip
-        self._eligible = self._eligible & ~mask
-
-    def _count(self, packets: Packets, fresh: Bools, known: Bools, believed: Ints) -> None:
-        for index, tally in enumerate(self._tallies):
-            mine = packets.source == index
-            tally.add(
-                packets=int(np.count_nonzero(fresh & mine)),
-                samples=int(believed[fresh & mine].sum()),
-                duplicates=int(np.count_nonzero(known & mine)),
-            )
-            if (fresh & mine).any():
-                delay = packets.received_ms[fresh & mine] - packets.base_ms[fresh & mine]
-                tally.counts["lateness_ms"] = max(0, int(delay.max()))
-
-
-def _spread(values: Bools, places: Bools) -> Bools:
-    """Values of the chosen places in an array of all, false elsewhere."""
-    result = np.zeros(len(places), np.bool_)
-    result[places] = values
-    return result
+def _owners(part: Records) -> Ints:
+    if part.sources[0].kind is Kind.DEAD_LETTERS:
+        return np.zeros(len(part), np.int64)
+    return read_stamps(part.stamp).device_key
 
 
 def _lock_offsets(cursor: Cursor, sources: Sequence[Source]) -> dict[Source, int]:
@@ -194,7 +140,7 @@ def _lock_offsets(cursor: Cursor, sources: Sequence[Source]) -> dict[Source, int
     return {source: int(held[source.topic_id, source.partition]) for source in sources}
 
 
-def _advance(cursor: Cursor, tallies: Sequence[_Tally]) -> None:
+def _advance(cursor: Cursor, tallies: Sequence[Tally]) -> None:
     def column(values: list[int]) -> Ints:
         return np.array(values, np.int64)
 
@@ -211,69 +157,15 @@ def _advance(cursor: Cursor, tallies: Sequence[_Tally]) -> None:
     )
 
 
-def _identities(cursor: Cursor, packets: Packets, eligible: Bools) -> dict[int, Identity]:
-    keys = np.unique(packets.device_key[eligible])
-    cursor.execute(sql.IDENTITIES, (int4s(keys),))
-    return {int(key): Identity(device, int(tenant_id), tenant) for key, device, tenant_id, tenant in cursor.fetchall()}
-
-
-def _lock_epochs(cursor: Cursor, epochs: Epochs) -> Ints:
-    """Insert what is missing, lock, and return the nonces that the store holds, in key order."""
-    keys = (int4s(epochs.device_key), int8s(epochs.boot_epoch))
-    cursor.execute(sql.INSERT_EPOCHS, (*keys, int8s(epochs.nonce), int4s(epochs.tenant_id)))
-    cursor.execute(sql.LOCK_EPOCHS, keys)
-    return np.array([row[2] for row in cursor.fetchall()], np.int64)
-
-
-def _seen(cursor: Cursor, packets: Packets) -> Bools:
-    cursor.execute(sql.SEEN, (int4s(packets.device_key), int8s(packets.boot_epoch), int8s(packets.seq)))
-    found = np.zeros(len(packets), np.bool_)
-    found[[int(row[0]) for row in cursor.fetchall()]] = True
-    return found
-
-
-def _disbelieved(packets: Packets, samples: Samples) -> list[Refusal]:
-    """One refusal per packet with samples from the future or the far past."""
-    refusals = []
-    for at in np.unique(samples.packet[samples.belief > 0]).tolist():
-        mine = samples.belief[samples.packet == at]
-        counts = {name: int(np.count_nonzero(mine == code)) for code, name in enumerate(DISBELIEF) if code}
-        detail: dict[str, object] = {name: count for name, count in counts.items() if count}
-        refusals.append(
-            Refusal(
-                int(packets.row[at]), "samples", detail, sum(counts.values()), int(packets.boot_epoch[at]),
-                int(packets.seq[at]),
-            )
-        )  # fmt: skip
-    return refusals
-
-
-def _store_accounts(cursor: Cursor, part: Records, fresh: Bools, tallies: list[_Tally]) -> None:
-    accounts, stamps, refusals = read_accounts(part)
+def _store_accounts(cursor: Cursor, part: Records, fresh: Bools, refusals: list[Refusal], tallies: list[Tally]) -> None:
+    accounts, stamps, unreadable = read_accounts(part)
     accounts = [one for one in accounts if fresh[one.row]]
     keys = np.unique(np.array([one.device_key for one in accounts], np.int64))
     cursor.execute(sql.IDENTITIES, (int4s(keys),))
     known = {int(key): (device, tenant_id) for key, device, tenant_id, _ in cursor.fetchall()}
     strange = [one for one in accounts if known.get(one.device_key) != (one.status.device, one.tenant_id)]
     writers.write_accounts(cursor, [one for one in accounts if one not in strange])
-    refusals = [one for one in refusals if fresh[one.row]]
+    refusals = refusals + [one for one in unreadable if fresh[one.row]]
     refusals += [Refusal(one.row, "wrong_device", {"status": True}) for one in strange]
     writers.write_quarantine(cursor, part, stamps, refusals)
-    _count_refusals(part, refusals, tallies)
-
-
-def _tally(part: Records, index: int, fresh: Bools) -> _Tally:
-    mine = part.source == index
-    tally = _Tally(part.sources[index], int(part.offset[mine].max()) + 1)
-    tally.add(records=int(np.count_nonzero(mine)), replayed=int(np.count_nonzero(mine & ~fresh)))
-    return tally
-
-
-def _count_refusals(part: Records, refusals: Sequence[Refusal], tallies: list[_Tally]) -> None:
-    for refusal in refusals:
-        tallies[int(part.source[refusal.row])].add(quarantined=1)
-
-
-def _receipt(tally: _Tally, spent_ms: int) -> Receipt:
-    source = tally.source
-    return Receipt(source.topic, source.partition, tally.next_offset, transaction_ms=spent_ms, **tally.counts)
+    count_refusals(part, refusals, tallies)

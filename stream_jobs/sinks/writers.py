@@ -35,6 +35,7 @@ from stream_jobs.sinks.pgbinary import (
 
 Cursor = psycopg.Cursor[tuple[Any, ...]]
 _COPY = f"COPY {PACKET_TABLE} ({', '.join(COPY_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
+HOUR_MS = 3_600_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -101,6 +102,24 @@ def write_windows(cursor: Cursor, windows: Windows) -> None:
     for index, minutes in windows.late.items():
         late[index] = "{" + ",".join(map(str, minutes)) + "}"
     cursor.execute(sql.WINDOWS_LATE, [*parameters, texts(late)])
+
+
+def write_too_late(cursor: Cursor, packets: Packets, late: Samples, scales: Scales) -> None:
+    """Add samples that came too late to the report, by device, signal and receive hour."""
+    hour = packets.received_ms[late.packet] // HOUR_MS
+    keys = np.stack([packets.device_key[late.packet], scales.numbers[late.signal], hour])
+    groups, first, owner = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    order = np.argsort(owner.ravel(), kind="stable")
+    starts = np.searchsorted(owner.ravel()[order], np.arange(len(first)))
+    event = late.event_ms[order]
+    cursor.execute(
+        sql.TOO_LATE,
+        (
+            int4s(groups[0]), int2s(groups[1]), times(groups[2] * HOUR_MS),
+            int4s(packets.tenant_id[late.packet[first]]), int8s(np.bincount(owner.ravel()).astype(np.int64)),
+            int8s(np.minimum.reduceat(event, starts)), int8s(np.maximum.reduceat(event, starts)),
+        ),
+    )  # fmt: skip
 
 
 def write_gaps(cursor: Cursor, packets: Packets, gaps: Gaps) -> None:

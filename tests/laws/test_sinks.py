@@ -69,12 +69,12 @@ def test_a_failed_transaction_leaves_nothing(heart: Line, name: str) -> None:
     car = heart.devices["car1"]
     heart.send_from(car, [(car.packet(1, speed(1)), car.stamp(T0))])
     with psycopg.connect(heart.superuser_dsn, autocommit=True) as owner:
-        owner.execute("ALTER TABLE window_aggregates ADD CONSTRAINT never CHECK (n < 0)")
-        with pytest.raises(Exception, match="never"):
+        owner.execute("ALTER TABLE window_aggregates RENAME TO elsewhere")
+        with pytest.raises(Exception, match="window_aggregates"):
             heart.drain()
         assert heart.rows("SELECT count(*) FROM packet_rows") == [(0,)]
         assert heart.rows("SELECT count(*) FROM ingest_offsets") == [(0,)]
-        owner.execute("ALTER TABLE window_aggregates DROP CONSTRAINT never")
+        owner.execute("ALTER TABLE elsewhere RENAME TO window_aggregates")
     heart.drain()
     assert heart.rows("SELECT packets, duplicates FROM seen_ranges") == [(1, 0)]
 

@@ -19,7 +19,19 @@ from stream_jobs.metrics import IngestMetrics
 from stream_jobs.sinks.connection import drop_all
 from stream_jobs.sinks.ledger import StoreLedger, Taken
 from stream_jobs.sinks.tasks import store_partition
-from tests.stream_jobs.build import LIVE, T0, TOPICS, Device, Record, add_devices, in_log_order, speed, table, target
+from tests.stream_jobs.build import (
+    BACKLOG,
+    LIVE,
+    T0,
+    TOPICS,
+    Device,
+    Record,
+    add_devices,
+    in_log_order,
+    speed,
+    table,
+    target,
+)
 
 
 def test_a_partition_that_is_caught_up_stands_at_now_and_one_that_is_not_at_what_is_stored() -> None:
@@ -35,12 +47,14 @@ class FixedLog:
 
     def __init__(self, end: int) -> None:
         self.end = end
+        self.backlog_end = 0
         self.away = False
 
     def state(self) -> LogState:
         if self.away:
             raise TryLater("away")
-        return LogState({LIVE: TOPICS[LIVE].topic_id}, {LIVE: {0: Extent(0, self.end)}})
+        extents = {LIVE: {0: Extent(0, self.end)}, BACKLOG: {0: Extent(0, self.backlog_end)}}
+        return LogState({name: TOPICS[name].topic_id for name in extents}, extents)
 
 
 class Scene:
@@ -51,7 +65,7 @@ class Scene:
         self.car: Device = add_devices(dsn, {"north": ["car1"]})["car1"]
         self.ledger = StoreLedger(dsn)
         self.closer = Closer(
-            lambda: self.log.state(), self.ledger, LIVE, 100, 0.01, lambda: self.now_ms,
+            lambda: self.log.state(), self.ledger, LIVE, BACKLOG, 100, 0.01, lambda: self.now_ms,
             IngestMetrics(CollectorRegistry()),
         )  # fmt: skip
 
@@ -88,10 +102,12 @@ def test_a_window_closes_after_its_end_and_grace_and_is_said_once(scene: Scene) 
     assert scene.said() == [
         {
             "device": "car1", "signal": "Vehicle.Speed", "width_s": 10, "starts_at": "2026-09-21T14:13:20Z", "n": 2,
-            "min": 1.0, "max": 3.0, "mean": 2.0, "last": 3.0, "revision": 0, "final": False,
+            "min": 1.0, "max": 3.0, "mean": 2.0, "last": 3.0, "revision": 0, "publication": 1, "final": False,
         }
     ]  # fmt: skip
-    assert scene.rows("SELECT kafka_key, tenant_id, published_at FROM outbox") == [("car1", scene.car.tenant_id, None)]
+    assert scene.rows("SELECT kafka_key, tenant_id, published_at FROM outbox WHERE topic = 'windows'") == [
+        ("car1", scene.car.tenant_id, None)
+    ]
     scene.now_ms = T0 + 140_000
     assert scene.closer.once() == 1 and scene.said()[1]["width_s"] == 60
 
@@ -130,8 +146,9 @@ def test_what_came_by_the_backlog_in_time_is_said_again_under_its_revision(scene
     assert scene.closer.once() == 1
     scene.put(2, 500, received_ms=T0 + 20_000)
     assert scene.closer.once() == 1
-    assert [(one["n"], one["revision"]) for one in scene.said()] == [(1, 0), (2, 0)]
-    assert scene.rows("SELECT n FROM window_publications") == [(1,)]
+    assert [(one["n"], one["revision"], one["publication"]) for one in scene.said()] == [(1, 0, 1), (2, 0, 2)]
+    assert scene.rows("SELECT publication, revision, n FROM publications ORDER BY 1") == [(1, 0, 1), (2, 0, 2)]
+    assert scene.rows("SELECT revision, n, first_published_n, publications FROM late") == [(0, 2, 1, 2)]
 
 
 def test_the_loop_goes_on_when_kafka_was_away(scene: Scene) -> None:

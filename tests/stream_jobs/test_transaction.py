@@ -157,13 +157,13 @@ def test_single_samples_that_are_not_believed_are_set_aside(store: Store) -> Non
     ]
     store.put(in_log_order(frames))
     assert store.rows("SELECT seq, reason, samples, detail FROM quarantine ORDER BY seq") == [
-        (1, "samples", 1, {"too_late": 1}), (2, "samples", 1, {"future": 1}), (3, "samples", 2, {"too_late": 2}),
-        (5, "samples", 1, {"too_late": 1}),
+        (1, "too_late", 1, {"too_late": 1}), (2, "samples", 1, {"future": 1}), (3, "too_late", 2, {"too_late": 2}),
+        (5, "too_late", 1, {"too_late": 1}),
     ]  # fmt: skip
     assert store.rows("SELECT seq, samples, cardinality(vals) FROM packet_rows ORDER BY seq") == [
         (1, 2, 2), (2, 2, 2), (3, 0, 0), (4, 2, 2), (5, 0, 0),
     ]  # fmt: skip
-    assert store.rows("SELECT stored_packets, missing::text FROM ledger") == [(5, "{}")]
+    assert store.rows("SELECT stored_packets, missing::text, quarantined_packets FROM ledger") == [(5, "{}", 0)]
 
 
 def test_gap_reports_close_the_ledger(store: Store) -> None:
