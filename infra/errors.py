@@ -19,3 +19,7 @@ class MigrationRefused(Fatal):
 
 class AlreadyUp(TryLater):
     """Another supervisor holds this runtime directory."""
+
+
+class RebuildRefused(Fatal):
+    """A rebuild, swap, drop or restore that would not be right; the live tables were not touched."""

@@ -61,6 +61,23 @@ class LogReader:
             extents[name][partition] = Extent(first, end[name, partition])
         return LogState({name: _uuid(topic.topic_id) for name, topic in described.items()}, extents)
 
+    def since(self, moment_ms: int) -> dict[tuple[str, int], int]:
+        """The first offset of each partition that the broker appended at or after a moment, else the end."""
+        state = self.state()
+        places = [TopicPartition(name, number) for name, parts in state.extents.items() for number in parts]
+        try:
+            asked = self._admin.list_offsets(
+                dict.fromkeys(places, OffsetSpec.for_timestamp(moment_ms)), request_timeout=ASK_TIMEOUT_S
+            )
+            found = {
+                (one.topic, one.partition): int(answer.result(ASK_TIMEOUT_S).offset) for one, answer in asked.items()
+            }
+        except (KafkaException, TimeoutError) as error:
+            raise TryLater(f"Kafka did not say when its records came ({error}); nothing was lost") from error
+        return {
+            (name, number): at if at >= 0 else state.extents[name][number].end for (name, number), at in found.items()
+        }
+
     def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
         asked = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=ASK_TIMEOUT_S)
         return {(one.topic, one.partition): int(answer.result(ASK_TIMEOUT_S).offset) for one, answer in asked.items()}

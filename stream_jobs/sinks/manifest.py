@@ -18,6 +18,9 @@ ADD_FILE: Final = """
 INSERT INTO archive_files (path, topic_id, topic, kafka_partition, first_offset, last_offset, tenant_id, received_day,
     packets, size_bytes, sha256)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+FILES: Final = """
+SELECT path, topic, topic_id, kafka_partition, first_offset, last_offset, received_day, packets, size_bytes, sha256,
+    verified_at IS NOT NULL FROM archive_files ORDER BY topic_id, kafka_partition, first_offset"""
 MOVE: Final = """
 INSERT INTO archive_offsets AS a (topic_id, kafka_partition, topic, next_offset) VALUES (%s, %s, %s, %s)
 ON CONFLICT (topic_id, kafka_partition) DO UPDATE SET next_offset = excluded.next_offset
@@ -36,6 +39,23 @@ class ArchivedFile:
     records: int
     size_bytes: int
     sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """One file as the manifest knows it; offsets inclusive."""
+
+    path: str
+    topic: str
+    topic_id: UUID
+    partition: int
+    first_offset: int
+    last_offset: int
+    received_day: date
+    records: int
+    size_bytes: int
+    sha256: bytes
+    verified: bool
 
 
 class Manifest:
@@ -72,6 +92,13 @@ class Manifest:
         except psycopg.OperationalError as error:
             raise self._away(error) from error
         return ours
+
+    def files(self) -> list[KeptFile]:
+        """Every file, by topic id, partition and offset."""
+        try:
+            return [KeptFile(*row) for row in self._open().execute(FILES).fetchall()]
+        except psycopg.OperationalError as error:
+            raise self._away(error) from error
 
     def disconnect(self) -> None:
         if self._connection is not None:

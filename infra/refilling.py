@@ -1,0 +1,81 @@
+"""Versions of a running stack: where its store, log and archive are, and Spark, which is started when it is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from contracts.tables import ROLE_SINK
+from infra.rebuild import Rebuilds
+from infra.rooms import Stack, stream_environment
+from infra.spark import spark_environment, spark_jars
+from infra.versions import Version
+
+if TYPE_CHECKING:
+    from stream_jobs.refill import Refill
+    from stream_jobs.settings import StreamSettings
+
+Tell = Callable[[int, int], None]
+"""Hears how many records of how many were read."""
+
+
+def schema_dsn(stack: Stack, schema: str) -> str:
+    """The sink's connection string with another schema as search path."""
+    settings = stack.settings.model_copy(update={"schema_name": schema})
+    return replace(stack, settings=settings).dsn(ROLE_SINK)
+
+
+def refill_settings(stack: Stack) -> StreamSettings:
+    """The stream jobs' settings with a scratch folder of their own, so that ingest may go on beside."""
+    from stream_jobs.settings import StreamSettings
+
+    prefix = "FLEETSTREAM__STREAM_JOBS__"
+    told = {key.removeprefix(prefix).lower(): value for key, value in stream_environment(stack, 0).items()}
+    told |= {
+        "checkpoint_folder": str(stack.settings.home / "rebuild"),
+        "jars": ",".join(map(str, spark_jars(stack.settings.cache))),
+    }
+    return StreamSettings(**told)  # type: ignore[arg-type]  # pydantic reads texts
+
+
+@dataclass(slots=True)
+class LazyFiller:
+    """Starts Spark at the first record that is wanted; most comparisons want none."""
+
+    stack: Stack
+    tell: Tell
+    manifest: str | None = None
+    """Schema whose archive manifest counts; None: the live one."""
+
+    exits: ExitStack = field(default_factory=ExitStack)
+    _refill: Refill | None = None
+
+    def __call__(self, schema: str, version: Version, until: Mapping[tuple[UUID, int], tuple[str, int]]) -> int:
+        from stream_jobs.parquet import Place
+
+        places = {Place(topic, topic_id, partition): at for (topic_id, partition), (topic, at) in until.items()}
+        since_ms = None if version.since is None else int(version.since.timestamp() * 1000)
+        dsn = schema_dsn(self.stack, schema)
+        return self._started()(dsn, version.source, since_ms, places, lambda step: self.tell(step.done, step.total))
+
+    def _started(self) -> Refill:
+        if self._refill is None:
+            from stream_jobs.refill import open_refill
+
+            os.environ.update(spark_environment(self.stack.settings.cache))
+            settings = refill_settings(self.stack)
+            self._refill = self.exits.enter_context(open_refill(settings))
+        return self._refill
+
+
+@contextmanager
+def rebuilds_of(stack: Stack, tell: Tell) -> Iterator[Rebuilds]:
+    """Everything about versions of this stack's store."""
+    filler = LazyFiller(stack, tell)
+    with filler.exits:
+        settings = stack.settings
+        yield Rebuilds(stack.superuser_dsn, settings.schema_name, settings.retention_days, filler)
