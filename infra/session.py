@@ -12,7 +12,7 @@ from infra.rooms import Stack
 from infra.settings import InfraSettings
 from infra.state import take_lock
 from infra.supervisor import Supervisor
-from infra.wiring import DailyMaintenance, build_stack, build_supervisor, check_disk, pick_ports
+from infra.wiring import DailyMaintenance, Shape, build_stack, build_supervisor, check_disk, pick_ports
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class Session:
 
 
 @contextmanager
-def open_session(settings: InfraSettings) -> Iterator[Session]:
+def open_session(settings: InfraSettings, shape: Shape | None = None) -> Iterator[Session]:
     """Check the machine, hold the lock, build everything; stop all that was started on the way out.
 
     Raises AlreadyUp, SetupError or ServiceFailed, each with its fix.
@@ -34,7 +34,7 @@ def open_session(settings: InfraSettings) -> Iterator[Session]:
     check_disk(settings)
     with take_lock(settings.home):
         ports = pick_ports(settings)
-        supervisor = build_supervisor(settings, ports)
+        supervisor = build_supervisor(settings, ports, shape)
         try:
             yield Session(build_stack(settings, ports), supervisor)
         finally:
@@ -42,9 +42,9 @@ def open_session(settings: InfraSettings) -> Iterator[Session]:
 
 
 @contextmanager
-def running_stack(settings: InfraSettings) -> Iterator[Session]:
+def running_stack(settings: InfraSettings, shape: Shape | None = None) -> Iterator[Session]:
     """A started stack, watched in the background; the demo and end-to-end tests run inside of it."""
-    with open_session(settings) as session:
+    with open_session(settings, shape) as session:
         session.supervisor.start()
         upkeep = DailyMaintenance(session.stack)
         watcher = threading.Thread(target=session.supervisor.run, args=(upkeep,), name="supervisor")

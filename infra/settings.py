@@ -72,6 +72,9 @@ class InfraSettings(BaseSettings):
     least_free_bytes: int = Field(
         default=2 * 1024**3, ge=0, description="free disk below which the stack does not start"
     )
+    longest_pause_s: float = Field(
+        default=30.0, ge=0.5, description="a service that keeps crashing is started again after at most this long"
+    )
     services: bool = Field(default=True, description="false: only PostgreSQL, Kafka and Mosquitto")
     ports: PortSettings = PortSettings()
 

@@ -66,8 +66,11 @@ class _Running:
 class Supervisor:
     """Runs the services of one stack until told to stop."""
 
-    def __init__(self, home: Path, services: Sequence[Service], ports: dict[str, int]) -> None:
+    def __init__(
+        self, home: Path, services: Sequence[Service], ports: dict[str, int], longest_pause_s: float = LONGEST_PAUSE_S
+    ) -> None:
         self._home = home
+        self._longest_pause_s = longest_pause_s
         self._ports = ports
         self._running = {service.name: _Running(service) for service in services}
         self._guard: Guard | None = None
@@ -201,7 +204,7 @@ class Supervisor:
             one.pause_s = FIRST_PAUSE_S
         one.state, one.retry_at_s = "backing_off", time.monotonic() + one.pause_s
         log.error("service=%s event=ended code=%s pause_s=%.1f", one.service.name, code, one.pause_s)
-        one.pause_s = min(one.pause_s * 2, LONGEST_PAUSE_S)
+        one.pause_s = min(one.pause_s * 2, self._longest_pause_s)
 
     def _needs_ready(self, one: _Running) -> bool:
         return all(self._running[need].state == "ready" for need in one.service.needs)

@@ -6,6 +6,7 @@ import logging
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -25,6 +26,9 @@ from infra.supervisor import Service, Supervisor
 
 DAY_S = 24 * 3600
 GIGABYTE = 1024**3
+Shape = Callable[[Stack, list[Service]], list[Service]]
+"""Changes the menu of services before the supervisor gets it: how a fault harness puts itself between them."""
+
 log = logging.getLogger(__name__)
 
 
@@ -60,15 +64,16 @@ def build_stack(settings: InfraSettings, ports: dict[str, int]) -> Stack:
     return Stack(settings, ports, authority, postgres, own)
 
 
-def build_supervisor(settings: InfraSettings, ports: dict[str, int]) -> Supervisor:
-    """The whole menu: servers, then our services."""
+def build_supervisor(settings: InfraSettings, ports: dict[str, int], shape: Shape | None = None) -> Supervisor:
+    """The whole menu: servers, then our services; ``shape`` may change it."""
     stack = build_stack(settings, ports)
     if stack.own_dsn is None:
         stack.postgres.make_passwords()
     services = [*_postgres(stack), _kafka(stack), _mosquitto(stack)]
     if settings.services:
         services += room_services(stack)
-    return Supervisor(settings.home, services, ports)
+    services = shape(stack, services) if shape else services
+    return Supervisor(settings.home, services, ports, settings.longest_pause_s)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,89 @@
+"""``make torture SECONDS=150 KILLS=40 SEED=7``: one run; the last line of stdout is one JSON object. Exit 1: not ok."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from types import FrameType
+
+from infra.paths import default_cache
+from infra.settings import InfraSettings, PortSettings
+from tests.torture.arena import arena
+from tests.torture.menu import MENU
+from tests.torture.plan import draw_plan
+from tests.torture.run import Run
+from tests.torture.summary import summary
+
+EXIT_INTERRUPTED = 130
+LONGEST_PAUSE_S = 2.0
+"""Services that are killed all the time are started again at once, or the run would measure the supervisor's pauses."""
+
+
+def settings_in(home: Path) -> InfraSettings:
+    """A stack of its own on free ports below ``home``."""
+    ports = PortSettings(**dict.fromkeys(PortSettings.model_fields, 0))
+    return InfraSettings(home=home, cache=default_cache(), ports=ports, longest_pause_s=LONGEST_PAUSE_S)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def arguments(given: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.torture", description=__doc__, epilog="Example: make torture SECONDS=300 KILLS=30 SEED=7"
+    )
+    parser.add_argument("--seconds", type=float, default=150.0, help="the storm takes 60 %% of it; the rest follows it")
+    parser.add_argument("--kills", type=int, default=30, help="SIGKILLs of real processes")
+    parser.add_argument("--seed", type=int, default=None, help="the same seed draws the same plan; default: a new one")
+    parser.add_argument("--plan", action="store_true", help="print the plan and do nothing")
+    parser.add_argument("--only", default="", help="names of faults, with commas: draw from these alone")
+    parser.add_argument("--keep", action="store_true", help="leave the run's folder with data and logs, and name it")
+    return parser.parse_args(given)
+
+
+def main(given: list[str]) -> int:
+    told = arguments(given)
+    seed = random.SystemRandom().randrange(2**32) if told.seed is None else told.seed
+    menu = [fault for fault in MENU.values() if not told.only or fault.name in told.only.split(",")]
+    plan = draw_plan(seed, told.seconds, told.kills, menu)
+    say(f"seed {seed}")
+    if told.plan:
+        print("\n".join(step.line() for step in plan))
+        return 0
+    home = Path(tempfile.mkdtemp(prefix="fleetstream-torture-"))
+    home.chmod(0o711)
+    interrupted = threading.Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    logging.getLogger("infra").setLevel(logging.CRITICAL)
+    try:
+        with arena(settings_in(home)) as place:
+            result = summary(seed, place, Run(place, say)(plan))
+    except KeyboardInterrupt:
+        say("interrupted; everything that was started is stopped")
+        return EXIT_INTERRUPTED
+    finally:
+        if told.keep:
+            say(f"kept: {home}")
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+    print(json.dumps(result), flush=True)
+    return 0 if result["ok"] else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,235 @@
+"""The judge: what devices accepted and were promised, against what the log and the store hold. Pure.
+
+I1 nothing accepted is missing unless a reported drop covers it. I2 one row per identity, with the bytes that were
+accepted. I3 a device's order can be rebuilt: within an epoch the device's monotonic clock never runs back from one
+number to the next, and all copies of a packet lie in one partition. I4 what was acknowledged is in the log and in the
+store. I6 nothing of one device or tenant stands under another. I7 each bad input is set aside with a reason. I5 (lag
+returns to 0 in time) is decided by the run itself, which ends only there. Every rule works on hashes as well as on
+numbers, so that a clone's packets (same numbers, other bytes) are told apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from tests.torture.history import Identity, Numbered
+
+CONFLICT = "identity_conflict"
+PARTLY = "samples"
+"""Reason under which single samples are set aside while their packet is stored."""
+OWN_REASONS = frozenset({CONFLICT, PARTLY, "future", "far_past"})
+"""Why a packet of an honest agent may be set aside: it was cloned, or its clock was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """One packet as it lies in Kafka."""
+
+    place: tuple[str, int]
+    """Topic and partition."""
+    numbered: Numbered
+    mono_ms: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """One row of the dead letters or of the quarantine."""
+
+    device: str
+    reason: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """One row of packets."""
+
+    identity: Identity
+    tenant: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Everything that the judge is shown. ``gaps``: (device, epoch, first, last) reported dropped by agents."""
+
+    tenants: Mapping[str, str]
+    accepted: Mapping[Identity, frozenset[str]]
+    acked: frozenset[Numbered]
+    rejected: frozenset[Numbered]
+    poison: Mapping[str, str]
+    """SHA-256 of each bad input to its name."""
+    promised: frozenset[tuple[str, str]]
+    """(device, SHA-256) of publishes that a gateway PUBACKed; of devices below the rate limit only."""
+    out_of_order: tuple[str, ...]
+    log: tuple[LogRecord, ...]
+    letters: frozenset[str]
+    """SHA-256 of what lies in the dead-letter topic."""
+    stored: tuple[StoredRow, ...]
+    gaps: tuple[tuple[str, int, int, int], ...]
+    aside: tuple[SetAside, ...]
+    windows_wrong: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Each field lists offenders, readable; all empty is innocence. See the module for the rules."""
+
+    lost: tuple[str, ...]
+    doubled: tuple[str, ...]
+    wrong_device: tuple[str, ...]
+    acked_not_in_log: tuple[str, ...]
+    acked_not_stored: tuple[str, ...]
+    altered: tuple[str, ...]
+    foreign: tuple[str, ...]
+    promised_not_in_log: tuple[str, ...]
+    puback_order: tuple[str, ...]
+    order: tuple[str, ...]
+    poison: tuple[str, ...]
+    aside_unknown: tuple[str, ...]
+    windows: tuple[str, ...]
+
+    @property
+    def innocent(self) -> bool:
+        return not any(getattr(self, one.name) for one in fields(self))
+
+    @property
+    def unexplained(self) -> int:
+        """Offences that have no count of their own in the summary."""
+        named = {"lost", "doubled", "wrong_device", "acked_not_stored", "acked_not_in_log"}
+        return sum(len(getattr(self, one.name)) for one in fields(self) if one.name not in named)
+
+
+def judge(case: Case) -> Verdict:
+    """Decide every invariant."""
+    rows = {(row.identity, row.sha256) for row in case.stored}
+    aside = {(one.device, one.sha256) for one in case.aside if one.reason != PARTLY}
+    return Verdict(
+        lost=_sorted(_lost(case, rows, aside)),
+        doubled=_sorted(_doubled(case)),
+        wrong_device=_sorted(_wrong_device(case)),
+        acked_not_in_log=_sorted(_acked_not_in_log(case)),
+        acked_not_stored=_sorted(_acked_not_stored(case, rows, aside)),
+        altered=_sorted(
+            f"{row.identity} has other bytes than were accepted"
+            for row in case.stored
+            if row.identity in case.accepted and row.sha256 not in case.accepted[row.identity]
+        ),
+        foreign=_sorted(
+            f"{row.identity} was never accepted"
+            for row in case.stored
+            if row.identity[0] in case.tenants and row.identity not in case.accepted
+        ),
+        promised_not_in_log=_sorted(_promised_not_in_log(case)),
+        puback_order=case.out_of_order,
+        order=_sorted(_disorder(case)),
+        poison=_sorted(_poison(case)),
+        aside_unknown=_sorted(_aside_unknown(case)),
+        windows=case.windows_wrong,
+    )
+
+
+def _sorted(found: object) -> tuple[str, ...]:
+    return tuple(sorted(map(str, found)))  # type: ignore[call-overload]
+
+
+def _lost(case: Case, rows: set[tuple[Identity, str]], aside: set[tuple[str, str]]) -> list[str]:
+    """I1."""
+    dropped = _dropped(case)
+    return [
+        f"{identity} {digest[:12]}"
+        for identity, digests in case.accepted.items()
+        for digest in digests
+        if (identity, digest) not in rows and (identity[0], digest) not in aside and not _in(identity, dropped)
+    ]
+
+
+def _dropped(case: Case) -> Mapping[tuple[str, int], list[tuple[int, int]]]:
+    gaps: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    for device, epoch, first, last in case.gaps:
+        gaps[device, epoch].append((first, last))
+    return gaps
+
+
+def _in(identity: Identity, dropped: Mapping[tuple[str, int], list[tuple[int, int]]]) -> bool:
+    return any(first <= identity[2] <= last for first, last in dropped.get(identity[:2], ()))
+
+
+def _doubled(case: Case) -> list[str]:
+    """I2: also two different packets stored under one identity."""
+    times = Counter(row.identity for row in case.stored)
+    return [f"{identity} is stored {n} times" for identity, n in times.items() if n > 1]
+
+
+def _wrong_device(case: Case) -> list[str]:
+    """I6."""
+    owners = {digest: identity[0] for identity, digests in case.accepted.items() for digest in digests}
+    return [
+        f"{row.identity} of tenant {row.tenant} holds bytes of {owners.get(row.sha256, row.identity[0])}"
+        for row in case.stored
+        if owners.get(row.sha256, row.identity[0]) != row.identity[0]
+        or case.tenants.get(row.identity[0], row.tenant) != row.tenant
+    ]
+
+
+def _acked_not_in_log(case: Case) -> list[str]:
+    """I4: a confirmation is only true when the log has a packet of this very nonce, a rejection needs a letter."""
+    held = {record.numbered for record in case.log}
+    return [f"{numbered} was confirmed and is not in the log" for numbered in case.acked - held]
+
+
+def _acked_not_stored(case: Case, rows: set[tuple[Identity, str]], aside: set[tuple[str, str]]) -> list[str]:
+    """I4, one step on: in the log is not yet in the store. Rejected ones are in the store as dead letters."""
+    digests = {record.numbered: record.sha256 for record in case.log}
+    found = []
+    for numbered in case.acked:
+        identity, digest = (numbered[0], numbered[1], numbered[3]), digests.get(numbered)
+        if digest is None or ((identity, digest) not in rows and (numbered[0], digest) not in aside):
+            found.append(f"{numbered} was confirmed and is not in the store")
+    for numbered in case.rejected:
+        identity = (numbered[0], numbered[1], numbered[3])
+        if not any((numbered[0], digest) in aside for digest in case.accepted.get(identity, ())):
+            found.append(f"{numbered} was rejected and is not among the dead letters")
+    return found
+
+
+def _promised_not_in_log(case: Case) -> list[str]:
+    """The broker forgets what is PUBACKed; so the log must have it first."""
+    held = {record.sha256 for record in case.log} | case.letters
+    return [f"{device} {digest[:12]}" for device, digest in case.promised if digest not in held]
+
+
+def _disorder(case: Case) -> list[str]:
+    """I3."""
+    found: list[str] = []
+    runs: defaultdict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
+    places: dict[tuple[Numbered, str], tuple[str, int]] = {}
+    for record in case.log:
+        place = places.setdefault((record.numbered, record.sha256), record.place)
+        if place != record.place:
+            found.append(f"copies of {record.numbered} lie in {place} and in {record.place}")
+        runs[record.numbered[:3]][record.numbered[3]] = record.mono_ms
+    for run, clock in runs.items():
+        times = [clock[seq] for seq in sorted(clock)]
+        if times != sorted(times):
+            found.append(f"numbers of {run} do not follow the device's monotonic clock")
+    return found
+
+
+def _poison(case: Case) -> list[str]:
+    """I7: there, and with a reason."""
+    aside = {one.sha256 for one in case.aside if one.reason}
+    return [f"{name} left no trace" for digest, name in case.poison.items() if digest not in aside]
+
+
+def _aside_unknown(case: Case) -> list[str]:
+    """Nothing is set aside that nobody sent, and what is a device's own has a cause: its clock, or its clone."""
+    sent = {digest for digests in case.accepted.values() for digest in digests}
+    return [
+        f"{one.device} {one.reason} {one.sha256[:12]}"
+        for one in case.aside
+        if one.sha256 not in case.poison and not (one.sha256 in sent and one.reason in OWN_REASONS)
+    ]

@@ -1,0 +1,141 @@
+"""Reads the two witnesses: the store by SQL, the log from its first record to its last."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from confluent_kafka import Consumer, TopicPartition
+
+from contracts.errors import Rejected
+from contracts.packet import decode_header
+from contracts.topics import Topics
+from tests.torture.checker import LogRecord, SetAside, StoredRow
+from tests.torture.history import Identity
+
+POLL_S = 5.0
+SCAN_RECORDS = 2_000
+SEEN = """
+SELECT d.device, s.boot_epoch, s.ranges FROM seen_ranges s JOIN devices d USING (device_key)
+UNION ALL SELECT d.device, g.boot_epoch, range_agg(int8range(g.first_seq, g.last_seq, '[]'))
+FROM agent_gaps g JOIN devices d USING (device_key) GROUP BY 1, 2
+UNION ALL SELECT d.device, q.boot_epoch, range_agg(int8range(q.seq, q.seq, '[]'))
+FROM quarantined q JOIN devices d USING (device_key) WHERE q.boot_epoch > 0 GROUP BY 1, 2
+UNION ALL SELECT r.device, r.boot_epoch, range_agg(int8range(r.seq, r.seq, '[]'))
+FROM refused r WHERE r.boot_epoch > 0 GROUP BY 1, 2
+"""
+WINDOWS_FROM_READINGS = """
+WITH said AS (
+    SELECT device, signal, width_s,
+           to_timestamp(floor(extract(epoch FROM measured_at) / width_s) * width_s) AS starts_at,
+           count(*) AS n, sum(value) AS total, min(value) AS low, max(value) AS high
+    FROM readings CROSS JOIN (VALUES (10), (60)) AS w (width_s)
+    WHERE device = ANY(%(devices)s) AND quality < 64 GROUP BY 1, 2, 3, 4
+), held AS (
+    SELECT device, signal, width_s, starts_at, n, mean * n AS total, min AS low, max AS high
+    FROM windows WHERE device = ANY(%(devices)s)
+)
+SELECT device, signal, width_s, starts_at, said.n, held.n
+FROM said FULL JOIN held USING (device, signal, width_s, starts_at)
+WHERE (said.n = held.n AND said.low = held.low AND said.high = held.high
+       AND abs(said.total - held.total) < 1e-6 * greatest(1, abs(said.total))) IS NOT TRUE
+"""
+
+
+class StoreWitness:
+    """One connection that is opened again when it breaks. Every method raises psycopg.Error."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def explained(self, asked: Sequence[Identity]) -> list[Identity]:
+        """Which of these the store accounts for: stored, dropped with a report, or set aside."""
+        ranges: dict[tuple[str, int], list[Any]] = {}
+        for device, epoch, multirange in self._rows(SEEN):
+            ranges.setdefault((device, epoch), []).extend(multirange or ())
+        return [one for one in asked if any(one[2] in part for part in ranges.get(one[:2], ()))]
+
+    def stored(self) -> list[StoredRow]:
+        rows = self._rows("SELECT device, boot_epoch, seq, tenant, sha256 FROM packets")
+        return [StoredRow((device, epoch, seq), tenant, sha256) for device, epoch, seq, tenant, sha256 in rows]
+
+    def gaps(self) -> list[tuple[str, int, int, int]]:
+        return self._rows(
+            "SELECT device, boot_epoch, first_seq, last_seq FROM agent_gaps JOIN devices USING (device_key)"
+        )
+
+    def aside(self) -> list[SetAside]:
+        rows = self._rows(
+            "SELECT coalesce(device, ''), reason, encode(sha256(bytes), 'hex') FROM quarantine"
+            " UNION ALL SELECT device, reason, encode(sha256(bytes), 'hex') FROM dead_letters"
+        )
+        return [SetAside(*row) for row in rows]
+
+    def aside_digests(self) -> set[str]:
+        """For who waits until his poison is noticed."""
+        return {one.sha256 for one in self.aside()}
+
+    def windows_wrong(self, devices: Iterable[str]) -> list[str]:
+        """Windows that are not what the stored readings add up to: a merge that was lost or done twice."""
+        rows = self._rows(WINDOWS_FROM_READINGS, {"devices": list(devices)})
+        return [f"{row[0]} {row[1]} {row[2]} s at {row[3]}: readings {row[4]}, window {row[5]}" for row in rows]
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _rows(self, query: str, parameters: Mapping[str, object] | None = None) -> list[Any]:
+        if self._connection is None or self._connection.closed or self._connection.broken:
+            self._connection = psycopg.connect(self._dsn, autocommit=True, connect_timeout=3)
+        try:
+            return self._connection.execute(query.encode(), parameters).fetchall()
+        except psycopg.OperationalError:
+            self.close()
+            raise
+
+
+def read_log(bootstrap: str, topics: Topics) -> tuple[list[LogRecord], set[str]]:
+    """Every packet in the raw topics, and the hashes of all dead letters. Raises KafkaException."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "torture", "enable.auto.commit": False})
+    try:
+        records: list[LogRecord] = []
+        for name in (topics.live.name, topics.backlog.name, topics.priority.name):
+            for place, value in _everything(consumer, name):
+                record = _record(place, value)
+                if record is not None:
+                    records.append(record)
+        letters = {hashlib.sha256(value).hexdigest() for _, value in _everything(consumer, topics.dead_letters.name)}
+        return records, letters
+    finally:
+        consumer.close()
+
+
+def _record(place: tuple[str, int], value: bytes) -> LogRecord | None:
+    try:
+        head = decode_header(value)
+    except Rejected:
+        return None
+    numbered = (head.device, head.boot_epoch, head.nonce, head.seq)
+    return LogRecord(place, numbered, head.mono_ms, hashlib.sha256(value).hexdigest())
+
+
+def _everything(consumer: Consumer, topic: str) -> list[tuple[tuple[str, int], bytes]]:
+    """All records of a topic up to its present end."""
+    found: list[tuple[tuple[str, int], bytes]] = []
+    partitions = consumer.list_topics(topic, timeout=POLL_S).topics[topic].partitions
+    for number in partitions:
+        begin, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=POLL_S)
+        if begin == end:
+            continue
+        consumer.assign([TopicPartition(topic, number, begin)])
+        at = begin
+        while at < end:
+            for message in consumer.consume(SCAN_RECORDS, timeout=POLL_S):
+                if message.error() is None:
+                    at = (message.offset() or 0) + 1
+                    found.append(((topic, number), message.value() or b""))
+    return found
