@@ -12,11 +12,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, LiteralString
 
 import psycopg
 from psycopg import errors, sql
 
+from contracts.limits import ROLLUP_WIDTHS_S, WINDOW_WIDTHS_S
 from infra.compare import CLOSING
 from infra.errors import RebuildRefused
 from infra.migrate import maintain
@@ -43,17 +45,31 @@ WHERE (n.device_key, n.signal, n.width_s, n.starts_at) = (l.device_key, l.signal
 
 ROLL_UPS: Final = """
 INSERT INTO {name}.window_aggregates ({columns}) SELECT {columns} FROM {live}.window_aggregates
-WHERE width_s > 60 ON CONFLICT (device_key, signal, width_s, starts_at) DO NOTHING
+WHERE width_s = {width} ON CONFLICT (device_key, signal, width_s, starts_at) DO NOTHING
 """
-VANISHED: Final = """
+WITHOUT_PARTS: Final = """
+DELETE FROM {name}.window_aggregates AS r WHERE r.width_s = {width} AND NOT EXISTS (
+    SELECT FROM {name}.window_aggregates AS p WHERE p.device_key = r.device_key AND p.signal = r.signal
+        AND p.width_s = {source} AND p.starts_at >= r.starts_at
+        AND p.starts_at < r.starts_at + {width} * interval '1 s')
+"""
+DUE: Final = """
 INSERT INTO {name}.rollup_due (width_s, starts_at, device_key, signal, tenant_id)
-SELECT DISTINCT 3600, date_bin('3600 s', l.starts_at, 'epoch'::timestamptz), l.device_key, l.signal, l.tenant_id
-FROM {live}.window_aggregates AS l WHERE l.width_s = 60 AND NOT EXISTS (
+SELECT DISTINCT {width}, date_bin({width} * interval '1 s', l.starts_at, 'epoch'::timestamptz), l.device_key, l.signal,
+    l.tenant_id
+FROM {live}.window_aggregates AS l WHERE l.width_s = {source} AND NOT EXISTS (
     SELECT FROM {name}.window_aggregates AS n
     WHERE (n.device_key, n.signal, n.width_s, n.starts_at) = (l.device_key, l.signal, l.width_s, l.starts_at))
 ON CONFLICT DO NOTHING
 """
-"""Roll-ups are the closer's: they come along, and those whose windows are no longer there are made again."""
+"""Roll-ups are the closer's: they come along, and those of which parts are gone are made again."""
+
+FORGET: Final = """
+DELETE FROM {name}.window_publications AS p WHERE NOT EXISTS (
+    SELECT FROM {name}.window_aggregates AS n
+    WHERE (n.device_key, n.signal, n.width_s, n.starts_at) = (p.device_key, p.signal, p.width_s, p.starts_at))
+"""
+"""A window that the version does not have begins to count its publications anew, should it come back."""
 
 UNSAID: Final = "SELECT count(*) FROM {name}.window_aggregates WHERE state = 2"
 
@@ -181,10 +197,17 @@ def _bring_along(dsn: str, live: str, name: str) -> None:
         )
         listed = sql.SQL(", ").join(map(sql.Identifier, all_columns))
         connection.execute("SET LOCAL session_replication_role = replica")
-        connection.execute(sql.SQL("DELETE FROM {name}.window_aggregates WHERE width_s > 60").format(**names))
-        connection.execute(sql.SQL(ROLL_UPS).format(columns=listed, **names))
         connection.execute(sql.SQL(SETTLE).format(same=same, **names))
-        connection.execute(sql.SQL(VANISHED).format(**names))
+        connection.execute(
+            sql.SQL("DELETE FROM {name}.window_aggregates WHERE width_s = ANY({widths})").format(
+                widths=sql.Literal(list(ROLLUP_WIDTHS_S)), **names
+            )
+        )
+        for source, width in pairwise((WINDOW_WIDTHS_S[-1], *ROLLUP_WIDTHS_S)):
+            step = {"width": sql.Literal(width), "source": sql.Literal(source), "columns": listed, **names}
+            for statement in (ROLL_UPS, WITHOUT_PARTS, DUE):
+                connection.execute(sql.SQL(statement).format(**step))
+        connection.execute(sql.SQL(FORGET).format(**names))
 
 
 def _rename(holder: Connection, live: str, name: str) -> None:

@@ -18,12 +18,10 @@ from api.errors import StoreUnavailable
 from contracts.registry import Registration
 
 RELAY_LOCK = 7_310_002
-"""First half of our advisory lock's key; the second is the schema's oid, so that parallel stacks do not meet."""
+"""First half of our advisory lock's key; the second is the schema's name, so that parallel stacks do not meet and a
+schema that is exchanged for another (``fleetstream swap``) does not let a second relay in."""
 
-LOCK = """
-SELECT pg_try_advisory_lock(%s, (SELECT oid::bigint::bit(32)::integer FROM pg_namespace
-                                 WHERE nspname = current_schema()))
-"""
+LOCK = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
 WAITING = """
 SELECT outbox_id, topic, kafka_key, kafka_value FROM outbox
 WHERE published_at IS NULL AND topic = ANY(%(topics)s) AND NOT (topic || ':' || kafka_key = ANY(%(blocked)s))

@@ -105,7 +105,9 @@ WITH due AS (
         last_ms = excluded.last_ms, last_epoch = excluded.last_epoch, last_seq = excluded.last_seq,
         last_pos = excluded.last_pos, last_units = excluded.last_units, late_minutes = excluded.late_minutes,
         published_revision = excluded.published_revision, publications = w.publications + 1
-    WHERE (w.n, w.late_minutes) IS DISTINCT FROM (excluded.n, excluded.late_minutes)
+    WHERE (w.n, w.sum_units, w.sumsq_units, w.min_units, w.max_units, w.first_units, w.last_units, w.late_minutes)
+        IS DISTINCT FROM (excluded.n, excluded.sum_units, excluded.sumsq_units, excluded.min_units, excluded.max_units,
+            excluded.first_units, excluded.last_units, excluded.late_minutes)
     RETURNING w.*
 )"""
     + _SAY
