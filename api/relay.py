@@ -23,7 +23,8 @@ from contracts.registry import BEAT_KEY, Registration, encode_beat, encode_regis
 from contracts.topics import KafkaTopic, Topics
 
 REGISTRY = "registry"
-OUTBOX_TOPICS = (REGISTRY, "windows", "commands", "events")
+EPOCHS = "epochs"
+OUTBOX_TOPICS = (REGISTRY, EPOCHS, "windows", "commands", "events")
 """Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
 
 UNBLOCK_S = 60.0

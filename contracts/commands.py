@@ -1,19 +1,29 @@
-"""What the cloud may ask of a device: JSON on ``v1/{device}/down/cmd`` and on the commands topic.
+"""What the cloud asks of a device and what the device answers: JSON over MQTT and on two Kafka topics.
 
-Every command carries an id, a nonce (so that a repeat is recognised) and an expiry; an agent answers on its
-status channel and ignores a nonce that it has seen.
+A command travels on ``v1/{device}/down/cmd`` and the commands topic. It carries an id, a nonce (so that a repeat is
+recognised) and an expiry. The answer travels on ``v1/{device}/up/answer`` and the answers topic; a repeat of a command
+is answered again and not carried out again. Which kinds there are: ``command_menu``.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from typing import Any
 
+from contracts.command_menu import MENU
 from contracts.errors import Rejected
 
 COMMAND_FORMAT = 1
-KINDS = ("ping", "resync", "edr_receipt")
+KINDS = tuple(MENU)
+ANSWER_FORMAT = 1
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_REASON = 200
+IDENTITY_CHANGED = "identity_changed"
+"""Reason of the one answer that answers no command: the device goes on under another boot epoch."""
+
+MAX_ID = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +43,69 @@ def encode_command(command: Command) -> bytes:
 
 
 def decode_command(data: bytes) -> Command:
-    """Raises Rejected('bad_command')."""
+    """Raises Rejected('bad_command'). A kind that this version does not know is no fault: its device refuses it."""
     try:
         body = json.loads(data)
-        if not isinstance(body, dict) or body.pop("v") != COMMAND_FORMAT or body["kind"] not in KINDS:
-            raise Rejected("bad_command", "unknown format or kind")
-        return Command(**body)
+        if not isinstance(body, dict) or body.pop("v") != COMMAND_FORMAT:
+            raise Rejected("bad_command", "unknown format")
+        command = Command(**body)
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_command", str(error)) from error
+    texts = (command.command_id, command.device, command.kind)
+    numbers = (command.nonce, command.expires_ms)
+    if not all(isinstance(text, str) and 0 < len(text) <= MAX_ID for text in texts):
+        raise Rejected("bad_command", f"an id, a device or a kind is no text of 1 to {MAX_ID} characters")
+    if not all(type(number) is int and abs(number) < 2**63 for number in numbers):
+        raise Rejected("bad_command", "nonce or expiry is no 64-bit integer")
+    if not isinstance(command.arguments, dict):
+        raise Rejected("bad_command", "arguments are an object")
+    return command
+
+
+class Outcome(StrEnum):
+    """What became of a command, as its device says."""
+
+    DONE = "done"
+    REFUSED = "refused"
+    EXPIRED = "expired"
+    UNKNOWN = "unknown"
+    """The device was cut off while it worked; it will not try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A device's answer; ``reason`` is a code ('' when done), ``detail`` depends on the kind."""
+
+    command_id: str
+    device: str
+    nonce: int
+    outcome: Outcome
+    reason: str
+    at_ms: int
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    return json.dumps({"v": ANSWER_FORMAT, **asdict(answer)}, separators=(",", ":")).encode()
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Raises Rejected('bad_answer')."""
+    if len(data) > MAX_ANSWER_BYTES:
+        raise Rejected("bad_answer", f"{len(data)} bytes")
+    try:
+        body = json.loads(data)
+        if not isinstance(body, dict) or body.pop("v") != ANSWER_FORMAT:
+            raise Rejected("bad_answer", "unknown format")
+        body["outcome"] = Outcome(body["outcome"])
+        answer = Answer(**body)
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise Rejected("bad_answer", str(error)) from error
+    texts, numbers = (answer.command_id, answer.device), (answer.nonce, answer.at_ms)
+    if not all(isinstance(text, str) and 0 < len(text) <= MAX_ID for text in texts):
+        raise Rejected("bad_answer", "an id or a device is missing")
+    if not isinstance(answer.reason, str) or len(answer.reason) > MAX_REASON or not isinstance(answer.detail, dict):
+        raise Rejected("bad_answer", "reason or detail has the wrong form")
+    if not all(type(number) is int and abs(number) < 2**63 for number in numbers):
+        raise Rejected("bad_answer", "a number is out of bounds")
+    return answer

@@ -78,6 +78,8 @@ class DropReason(IntEnum):
     SPOOL_AGE = 2
     CORRUPT_SPOOL = 3
     DISK_FULL = 4
+    FORGOTTEN = 5
+    """The device was asked for them and has no memory of them: it lost the spool that held them."""
 
 
 class PacketError(Rejected):

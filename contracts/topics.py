@@ -1,7 +1,7 @@
 """MQTT topic and Kafka topic names, keys, partition counts and retention.
 
-MQTT: ``v1/{device}/up/{live|backlog|priority|status}`` and ``v1/{device}/down/{ack|cmd}``. The level after
-``v1`` is the authenticated certificate name, so that one broker pattern (``%u``) binds topic to identity.
+MQTT: ``v1/{device}/up/{live|backlog|priority|status|answer}`` and ``v1/{device}/down/{ack|cmd|identity}``. The level
+after ``v1`` is the authenticated certificate name, so that one broker pattern (``%u``) binds topic to identity.
 Kafka: key = device name everywhere, partitioner murmur2_random. Partition counts are fixed for ever, since the
 partition of a device is part of how duplicates meet. A prefix isolates tests and parallel stacks.
 """
@@ -15,7 +15,11 @@ from contracts.names import NAME_PATTERN
 from contracts.packet import Lane
 
 UP_LIVE, UP_BACKLOG, UP_PRIORITY, UP_STATUS = "live", "backlog", "priority", "status"
-DOWN_ACK, DOWN_COMMAND = "ack", "cmd"
+UP_ANSWER = "answer"
+DOWN_ACK, DOWN_COMMAND, DOWN_IDENTITY = "ack", "cmd", "identity"
+DOWN_CHANNELS = (DOWN_ACK, DOWN_COMMAND, DOWN_IDENTITY)
+UP_MESSAGES = (UP_STATUS, UP_ANSWER)
+"""Channels that carry JSON instead of packets."""
 GATEWAY_FILTER = "v1/+/up/#"
 SHARE_GROUP = "gateway"
 ACK_PROPERTY = ("ack", "1")
@@ -38,7 +42,7 @@ def parse_up_topic(topic: str) -> tuple[str, str]:
     parts = topic.split("/")
     if len(parts) != 4 or parts[0] != "v1" or parts[2] != "up" or not NAME_PATTERN.fullmatch(parts[1]):
         raise Rejected("bad_topic", topic[:120])
-    if parts[3] not in CHANNEL_LANES and parts[3] != UP_STATUS:
+    if parts[3] not in CHANNEL_LANES and parts[3] not in UP_MESSAGES:
         raise Rejected("bad_topic", topic[:120])
     return parts[1], parts[3]
 
@@ -101,6 +105,21 @@ class Topics:
         """Things that happened and that people or other systems may want to know, by the outbox."""
         return KafkaTopic(f"{self.prefix}.events.v1", 1)
 
+    @property
+    def answers(self) -> KafkaTopic:
+        """What devices answered to commands (``contracts.commands``)."""
+        return KafkaTopic(f"{self.prefix}.answers.v1", 1)
+
+    @property
+    def epochs(self) -> KafkaTopic:
+        """Device name to the boot epochs that the store knows (``contracts.identity``); compacted."""
+        return KafkaTopic(f"{self.prefix}.epochs.v1", 1, compacted=True)
+
+    @property
+    def latest(self) -> KafkaTopic:
+        """Device and signal to the newest value (``contracts.latest``); compacted."""
+        return KafkaTopic(f"{self.prefix}.latest.v1", 4, compacted=True)
+
     def lane(self, lane: int) -> KafkaTopic:
         """Where the gateway writes packets of a lane."""
         return (self.live, self.backlog, self.priority)[lane]
@@ -109,5 +128,5 @@ class Topics:
         """The menu: what the embedded stack creates and ``doctor`` checks."""
         return (
             self.live, self.backlog, self.priority, self.status, self.dead_letters,
-            self.registry, self.windows, self.commands, self.events,
+            self.registry, self.windows, self.commands, self.events, self.answers, self.epochs, self.latest,
         )  # fmt: skip

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from contracts.commands import decode_answer
 from contracts.errors import Rejected
+from contracts.identity import IdentityNotice, KnownEpochs
 from contracts.limits import MAX_FUTURE_MS, MAX_PAST_MS
 from contracts.packet import MAX_FRAME_BYTES, decode_header, verify_packet
 from contracts.registry import Registration
@@ -25,13 +27,13 @@ from contracts.stamp import (
     encode_dead_letter,
 )
 from contracts.status import decode_status
-from contracts.topics import CHANNEL_LANES, UP_PRIORITY, UP_STATUS, Topics, parse_up_topic
+from contracts.topics import CHANNEL_LANES, UP_ANSWER, UP_MESSAGES, UP_PRIORITY, UP_STATUS, Topics, parse_up_topic
 from gateway.header import Head, HeaderReader, head_of
 
 MAX_ROUTES = 100_000
-"""Parsed topics remembered, four per device; beyond it the memory starts anew."""
+"""Parsed topics remembered, five per device; beyond it the memory starts anew."""
 
-CHANNELS = frozenset((*CHANNEL_LANES, UP_STATUS))
+CHANNELS = frozenset((*CHANNEL_LANES, *UP_MESSAGES))
 LEVELS = 4
 """Of a topic that devices publish on."""
 
@@ -42,7 +44,7 @@ MAX_TEXT = 200
 """Characters of a foreign topic or detail that a dead letter repeats."""
 
 RECORDING_KIND = "recording"
-UNREGISTERED, INTERNAL = "unregistered", "internal_error"
+UNREGISTERED, INTERNAL, CONFLICT = "unregistered", "internal_error", "identity_conflict"
 
 
 class Inbound(NamedTuple):
@@ -81,12 +83,13 @@ class Accepted(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """``identity`` is None when it could not be read or must not be acknowledged."""
+    """``identity`` is None when it could not be read or must not be acknowledged; ``notice`` is for the device."""
 
     record: Record
     device: str
     identity: Identity | None
     reason: str
+    notice: IdentityNotice | None = None
 
 
 Verdict = Accepted | Refused
@@ -102,12 +105,15 @@ class Admission:
         topics: Topics,
         registry: Mapping[str, Registration],
         *,
+        epochs: Mapping[str, KnownEpochs] | None = None,
         verify_whole: bool = False,
     ) -> None:
         self._registry = registry
+        self._epochs = {} if epochs is None else epochs
         self._read: ReadHead = _read_whole if verify_whole else HeaderReader().read
         self._lane_topics = tuple(topics.lane(lane).name for lane in range(len(CHANNEL_LANES)))
         self._status_topic = topics.status.name
+        self._answer_topic = topics.answers.name
         self._dead_topic = topics.dead_letters.name
         self._routes: dict[str, tuple[str, str]] = {}
 
@@ -130,6 +136,8 @@ class Admission:
                 raise Rejected("retained", "a retained publish would be delivered again and again")
             if channel == UP_STATUS:
                 return self._status(message, registered)
+            if channel == UP_ANSWER:
+                return self._answer(message, registered)
             return self._packet(message, registered, channel)
         except Rejected as error:
             return self._refuse(message, device, error.reason, error.detail)
@@ -163,25 +171,42 @@ class Admission:
             raise Rejected("future", f"{ahead_ms} ms ahead of receipt")
         if -ahead_ms > MAX_PAST_MS and not recording:
             raise Rejected("far_past", f"{-ahead_ms} ms before receipt")
+        known = self._epochs.get(registered.device)
+        if known is not None and known.contradicts(header.boot_epoch, header.nonce):
+            return self._conflict(message, registered.device, known, header.boot_epoch, header.nonce)
         record = self._stamped(self._lane_topics[lane], message, registered, FLAG_RECORDING if recording else 0)
         identity = Identity(header.boot_epoch, header.nonce, header.seq)
         return Accepted(record, registered.device, identity, channel == UP_PRIORITY)
 
-    def _status(self, message: Inbound, registered: Registration) -> Accepted:
+    def _status(self, message: Inbound, registered: Registration) -> Verdict:
         if len(message.payload) > MAX_FRAME_BYTES:
             raise Rejected("too_large", f"{len(message.payload)} bytes")
         status = decode_status(message.payload)
         if status.device != registered.device:
             raise Rejected("device_mismatch", "the status names another device")
+        known = self._epochs.get(registered.device)
+        if known is not None and known.contradicts(status.boot_epoch, status.nonce):
+            return self._conflict(message, registered.device, known, status.boot_epoch, status.nonce)
         return Accepted(self._stamped(self._status_topic, message, registered, 0), registered.device, None, False)
+
+    def _answer(self, message: Inbound, registered: Registration) -> Accepted:
+        if decode_answer(message.payload).device != registered.device:
+            raise Rejected("device_mismatch", "the answer names another device")
+        return Accepted(self._stamped(self._answer_topic, message, registered, 0), registered.device, None, False)
+
+    def _conflict(self, message: Inbound, device: str, known: KnownEpochs, boot_epoch: int, nonce: int) -> Refused:
+        """Never acknowledged, so its spool keeps it; told, so that the device can move it to an epoch of its own."""
+        refused = self._refuse(message, device, CONFLICT, f"epoch {boot_epoch} belongs to another run", named=False)
+        return refused._replace(notice=IdentityNotice(boot_epoch, nonce, max(known.highest, boot_epoch)))
 
     def _stamped(self, topic: str, message: Inbound, registered: Registration, flags: int) -> Record:
         """Packs what ``contracts.stamp.encode_stamp`` packs, without the object in between."""
         stamp = STAMP.pack(STAMP_FORMAT, flags, message.received_ms, registered.device_key, registered.tenant_id)
         return Record(topic, registered.device.encode(), message.payload, (STAMP_HEADER, stamp))
 
-    def _refuse(self, message: Inbound, device: str, reason: str, detail: str = "") -> Refused:
-        identity = self._identity(message.payload) if device else None
+    def _refuse(self, message: Inbound, device: str, reason: str, detail: str = "", *, named: bool = True) -> Refused:
+        """``named`` False: its sequence number is another packet's, so it is neither kept nor confirmed."""
+        identity = self._identity(message.payload) if device and named else None
         registered = self._registry.get(device)
         letter = DeadLetter(
             reason=reason,

@@ -7,14 +7,16 @@ outside is waited for: while Kafka is away nothing is PUBACKed and, once the win
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from contracts.acks import encode_ack
-from contracts.topics import DOWN_ACK, down_topic
+from contracts.identity import IdentityNotice, encode_notice
+from contracts.topics import DOWN_ACK, DOWN_IDENTITY, down_topic
 from gateway.acker import Acker
-from gateway.admission import Accepted, Admission, Inbound, Verdict
+from gateway.admission import Accepted, Admission, Inbound, Refused, Verdict
 from gateway.commands import CommandFeed
 from gateway.counts import Counts
 from gateway.limiter import Limiter
@@ -30,6 +32,10 @@ HOUSEKEEPING_S = 0.1
 """How often registry and commands are looked at."""
 
 ACKS_PER_ROUND = 100
+NOTICE_EVERY_S = 2.0
+MAX_NOTICES = 1_000
+"""Devices told of a conflict and not to be told again at once; beyond it the oldest is told again sooner."""
+
 Clock = Callable[[], float]
 
 
@@ -87,13 +93,14 @@ class Relay:
         self._clocks = clocks
         self._stopping = False
         self._housekept_s = float("-inf")
+        self._noticed: OrderedDict[str, float] = OrderedDict()
         self.beat_s = clocks.monotonic_s()
 
-    def attach(self, link: MqttLink, outlet: KafkaOutlet, registry: RegistryFeed, commands: CommandFeed) -> None:
-        """Give it its outside; once, before the first step."""
+    def attach(self, link: MqttLink, outlet: KafkaOutlet, facts: Sequence[RegistryFeed], commands: CommandFeed) -> None:
+        """Give it its outside; once, before the first step. ``facts``: the topics that judging needs."""
         self._link = link
         self._outlet = outlet
-        self._registry = registry
+        self._facts = facts
         self._commands = commands
 
     def request_stop(self) -> None:
@@ -102,9 +109,10 @@ class Relay:
 
     def run(self, drain_timeout_s: float) -> None:
         """Work until ``request_stop``, then finish what was begun."""
-        while not self._stopping and not self._registry.complete:
+        while not self._stopping and (unread := [feed for feed in self._facts if not feed.complete]):
             self.beat_s = self._clocks.monotonic_s()
-            self._registry.step(IDLE_WAIT_S)
+            for feed in unread:
+                feed.step(IDLE_WAIT_S)
         while not self._stopping:
             self.step()
         self._drain(drain_timeout_s)
@@ -119,7 +127,8 @@ class Relay:
         self._send_acks(now_s)
         if now_s - self._housekept_s >= HOUSEKEEPING_S:
             self._housekept_s = now_s
-            self._registry.step()
+            for feed in self._facts:
+                feed.step()
             self._commands.step(int(self._clocks.wall_s() * 1000), self._link.take_confirmed())
 
     def receive(self, topic: str, payload: bytes, packet_id: int, retained: bool, asked: bool) -> None:
@@ -141,6 +150,19 @@ class Relay:
         )  # fmt: skip
         self._window.add(entry)
         self._outlet.send(entry)
+        if isinstance(verdict, Refused) and verdict.notice is not None:
+            self._tell_identity(verdict.device, verdict.notice, now_s)
+
+    def _tell_identity(self, device: str, notice: IdentityNotice, now_s: float) -> None:
+        """Now and then while a device goes on under an epoch that is not its own; forgetting costs a repeat."""
+        if now_s - self._noticed.get(device, float("-inf")) < NOTICE_EVERY_S or not self._link.can_publish:
+            return
+        self._noticed[device] = now_s
+        self._noticed.move_to_end(device)
+        if len(self._noticed) > MAX_NOTICES:
+            self._noticed.popitem(last=False)
+        self._link.publish(down_topic(device, DOWN_IDENTITY), encode_notice(notice))
+        log.warning("event=identity_conflict device=%s boot_epoch=%d", device, notice.boot_epoch)
 
     def _judge(self, message: Inbound) -> Verdict:
         try:
@@ -193,7 +215,8 @@ class Relay:
         log.info("event=stopped left_to_the_broker=%d", left)
         self._commands.step(int(self._clocks.wall_s() * 1000), self._link.take_confirmed())
         self._commands.close()
-        self._registry.close()
+        for feed in self._facts:
+            feed.close()
         self._link.close()
 
     def _unfinished(self) -> bool:

@@ -20,7 +20,7 @@ from gateway.limiter import Limiter
 from gateway.link import Link, LinkSettings
 from gateway.metrics import GatewayCollector, Gauges
 from gateway.outlet import ErrorReport, Outlet, Producer
-from gateway.registry import RegistryFeed, RegistryView
+from gateway.registry import EpochView, RegistryFeed, RegistryView
 from gateway.relay import Clocks, Relay
 from gateway.settings import GatewaySettings
 from gateway.window import AckWindow
@@ -53,18 +53,19 @@ class Gateway:
 
 def build(settings: GatewaySettings, clocks: Clocks = CLOCKS) -> Gateway:
     """Raises SettingsError when a certificate file is missing or the health port is taken."""
-    topics, counts, view = Topics(settings.topic_prefix), Counts(), RegistryView()
+    topics, counts, view, epochs = Topics(settings.topic_prefix), Counts(), RegistryView(), EpochView()
     window = AckWindow(settings.outstanding_messages, settings.outstanding_bytes)
     acker = Acker(settings.ack_after_ms / 1000)
-    admission = Admission(topics, view.devices, verify_whole=settings.verify == "whole")
+    admission = Admission(topics, view.devices, epochs=epochs.devices, verify_whole=settings.verify == "whole")
     limiter = Limiter(settings.device_packets_per_s, settings.device_burst_packets)
     relay = Relay(admission, limiter, window, acker, counts, clocks)
     link = _link(settings, counts, relay)
     outlet = Outlet(lambda report: _producer(settings, report), window, counts)
-    registry = RegistryFeed(_registry_consumer(settings), topics.registry.name, view)
+    registry = RegistryFeed(_facts_consumer(settings, "registry"), topics.registry.name, view)
+    known = RegistryFeed(_facts_consumer(settings, "epochs"), topics.epochs.name, epochs, "epochs")
     commands = CommandFeed(_command_consumer(settings, topics), link, counts)
-    relay.attach(link, outlet, registry, commands)
-    watch = Watch(settings, relay, link, window, acker, registry, view, clocks)
+    relay.attach(link, outlet, (registry, known), commands)
+    watch = Watch(settings, relay, link, window, acker, registry, known, view, clocks)
     metrics = CollectorRegistry()
     metrics.register(GatewayCollector(counts, watch.gauges))
     try:
@@ -84,6 +85,7 @@ class Watch:
     window: AckWindow
     acker: Acker
     registry: RegistryFeed
+    epochs: RegistryFeed
     view: RegistryView
     clocks: Clocks
 
@@ -95,6 +97,8 @@ class Watch:
         reasons = self.dead()
         if not self.registry.complete:
             reasons.append("the registry topic has not been read to its end yet")
+        elif not self.epochs.complete:
+            reasons.append("the topic of known epochs has not been read to its end yet")
         elif not self.link.subscribed:
             reasons.append(self.link.refusal or "not subscribed at the MQTT broker yet")
         if self._oldest_s() * 1000 > self.settings.stalled_after_ms:
@@ -155,10 +159,10 @@ def _producer(settings: GatewaySettings, report: ErrorReport) -> Producer:
     })  # fmt: skip
 
 
-def _registry_consumer(settings: GatewaySettings) -> Consumer:
+def _facts_consumer(settings: GatewaySettings, what: str) -> Consumer:
     return Consumer({
         **_client(settings),
-        "group.id": f"{settings.topic_prefix}.{settings.worker_id}.registry",
+        "group.id": f"{settings.topic_prefix}.{settings.worker_id}.{what}",
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
         "enable.partition.eof": True,

@@ -51,7 +51,7 @@ class Rig:
         outlet = Outlet(self._make, self.window, self.counts)
         feed = RegistryFeed(FakeConsumer(), "r", view)  # type: ignore[arg-type]
         commands = CommandFeed(FakeConsumer(), self.link, self.counts)  # type: ignore[arg-type]
-        self.relay.attach(self.link, outlet, feed, commands)
+        self.relay.attach(self.link, outlet, (feed,), commands)
 
     def _make(self, report: ErrorReport) -> FakeProducer:
         self.producers.append(FakeProducer(report))

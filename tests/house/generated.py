@@ -8,7 +8,16 @@ from pathlib import Path
 
 from contracts.signals import catalogue
 from contracts.tables import ROLES, VIEWS
-from contracts.topics import DOWN_ACK, DOWN_COMMAND, LANE_CHANNELS, UP_STATUS, Topics, down_topic, up_topic
+from contracts.topics import (
+    DOWN_ACK,
+    DOWN_COMMAND,
+    DOWN_IDENTITY,
+    LANE_CHANNELS,
+    UP_MESSAGES,
+    Topics,
+    down_topic,
+    up_topic,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,8 +34,8 @@ def signals_page() -> str:
 
 def topics_page() -> str:
     lines = ["# Topics", "", "Made from `contracts/topics.py`.", "", "## MQTT", ""]
-    lines += [f"- `{up_topic('{device}', channel)}`" for channel in (*LANE_CHANNELS.values(), UP_STATUS)]
-    lines += [f"- `{down_topic('{device}', channel)}`" for channel in (DOWN_ACK, DOWN_COMMAND)]
+    lines += [f"- `{up_topic('{device}', channel)}`" for channel in (*LANE_CHANNELS.values(), *UP_MESSAGES)]
+    lines += [f"- `{down_topic('{device}', channel)}`" for channel in (DOWN_ACK, DOWN_COMMAND, DOWN_IDENTITY)]
     lines += ["", "## Kafka (key: device name)", "", "| topic | partitions | kept |", "|---|---|---|"]
     for topic in Topics().all():
         kept = (
