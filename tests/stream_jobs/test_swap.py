@@ -119,7 +119,7 @@ def test_a_swap_under_traffic_and_back(versions: Versions, heart: Line) -> None:
             " WHERE (device_key, width_s, starts_at) = (%s, 60, at_ms(%s))",
             (car.key, T0 // 60_000 * 60_000),
         )
-    outbox = heart.rows("SELECT count(*), max(outbox_id) FROM outbox")
+    outbox = heart.rows("SELECT count(*), max(outbox_id) FROM outbox WHERE topic = 'windows'")
     assert outbox[0][0] == said[0][1]
 
     traffic = Traffic(versions)
@@ -144,7 +144,7 @@ def test_a_swap_under_traffic_and_back(versions: Versions, heart: Line) -> None:
     news = heart.rows("SELECT publication, max_units FROM window_publications WHERE width_s = 60 AND device_key = %s"
                       " AND starts_at = at_ms(%s) ORDER BY 1", car.key, T0 // 60_000 * 60_000)  # fmt: skip
     assert [number for number, _ in news] == [1, 2] and news[1][1] == 9999
-    assert heart.rows("SELECT count(*) FROM outbox WHERE outbox_id > %s", outbox[0][1]) == [(1,)]
+    assert heart.rows("SELECT count(*) FROM outbox WHERE topic = 'windows' AND outbox_id > %s", outbox[0][1]) == [(1,)]
     assert heart.rows("SELECT count(*), sum(publications) FROM window_aggregates WHERE state = 1") == [
         (said[0][0], said[0][1] + 1)
     ]
