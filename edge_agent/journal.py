@@ -3,6 +3,9 @@
 The agent calls its journal after the fsynced commit and before the packets may be sent. A kill between commit and
 journal loses no history: at the next start the agent journals all that its spool holds, so an entry may be told
 twice, byte-identical; readers treat the history as a set.
+
+A packet that moves to another identity (``spool_move``) ends with an entry of lane ``MOVED``, told before the move; the
+packet's new name follows as an entry of its own. Was the move cut off, the next start tells the old name again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
+
+MOVED = -1
+"""In place of a lane: from here on this identity is nobody's."""
 
 
 class AcceptedPacket(NamedTuple):
@@ -48,5 +54,10 @@ def read_journal(path: Path) -> dict[tuple[str, int, int], AcceptedPacket]:
     """Every accepted packet by (device, boot_epoch, seq); a torn last line is not an entry yet."""
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]
-    entries = (AcceptedPacket(*json.loads(line)) for line in whole.splitlines())
-    return {(entry.device, entry.boot_epoch, entry.seq): entry for entry in entries}
+    history: dict[tuple[str, int, int], AcceptedPacket] = {}
+    for entry in (AcceptedPacket(*json.loads(line)) for line in whole.splitlines()):
+        if entry.lane == MOVED:
+            history.pop((entry.device, entry.boot_epoch, entry.seq), None)
+        else:
+            history[entry.device, entry.boot_epoch, entry.seq] = entry
+    return history

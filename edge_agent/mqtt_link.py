@@ -20,7 +20,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from contracts.topics import ACK_PROPERTY, DOWN_ACK, DOWN_COMMAND, down_topic, up_topic
+from contracts.topics import ACK_PROPERTY, DOWN_CHANNELS, down_topic, up_topic
 from edge_agent.errors import SettingsError
 from edge_agent.link import Connected, Disconnected, Event, PubAck, Received, full_jitter_ms
 from edge_agent.settings import MqttSettings
@@ -137,7 +137,7 @@ class MqttLink:
             client.disconnect()
             return
         self._attempt = 0
-        client.subscribe([(down_topic(self._device, channel), 1) for channel in (DOWN_ACK, DOWN_COMMAND)])
+        client.subscribe([(down_topic(self._device, channel), 1) for channel in DOWN_CHANNELS])
         limit = getattr(properties, "ReceiveMaximum", DEFAULT_RECEIVE_MAXIMUM)
         log.info("event=link_up device=%s session_present=%s", self._device, flags.session_present)
         self._tell(Connected(generation, flags.session_present, limit))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from contracts.ranges import Range
+from edge_agent.database import Database
 from edge_agent.packing import Draft
 from edge_agent.spool_drops import Dropped
 
@@ -23,6 +25,18 @@ SCHEMA = (
         packets INTEGER NOT NULL)""",
     "CREATE TABLE IF NOT EXISTS state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
 )
+
+
+DISOWNED = "disowned_epochs"
+"""State key: epochs that the cloud knows as another run's, whose packets have still to move."""
+
+FIRST_EPOCH = "first_epoch"
+"""State key: the epoch with which this file began; it never knew an earlier one."""
+
+
+def read_disowned(db: Database) -> set[int]:
+    rows = db.execute("SELECT value FROM state WHERE key = ?", (DISOWNED,))
+    return {int(epoch) for epoch in json.loads(rows[0][0])} if rows else set()
 
 
 class Stored(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contracts.acks import decode_ack
 from contracts.errors import Rejected
 from contracts.packet import Lane
-from contracts.topics import DOWN_ACK, DOWN_COMMAND, LANE_CHANNELS, UP_STATUS
+from contracts.topics import DOWN_ACK, DOWN_COMMAND, DOWN_IDENTITY, LANE_CHANNELS, UP_STATUS
 from edge_agent.link import Connected, Disconnected, Event, Link, PubAck, Received
 from edge_agent.settings import UplinkSettings
 from edge_agent.spool import Spool
@@ -40,9 +40,11 @@ class Uplink:
         self.refused_publishes = 0
         self.strange_messages = 0
         self.commands: list[bytes] = []
+        self.notices: list[bytes] = []
         self._receive_maximum = 1
         self._unread = dict.fromkeys(SEND_ORDER, False)
         self._below_cursor: list[int] = []
+        self._ahead: list[int] = []
         self._live_unsent = 0
 
     def attach(self, spool: Spool) -> None:
@@ -51,7 +53,7 @@ class Uplink:
         self.window = SendWindow(self._settings)
         self._cursor = dict.fromkeys(SEND_ORDER, 0)
         self._unread = dict.fromkeys(SEND_ORDER, True)
-        self._below_cursor = []
+        self._below_cursor, self._ahead = [], []
         self._live_unsent = spool.index.lane_packets(Lane.LIVE)
         self._publishes.clear()
         if self.is_connected:
@@ -62,9 +64,11 @@ class Uplink:
         """What a packet accepted now travels on: live only if it would really leave soon."""
         return Lane.LIVE if self.is_connected and self._live_unsent < self._settings.live_unsent else Lane.BACKLOG
 
-    def accepted(self, packets: Iterable[Stored]) -> None:
-        """New packets are in the spool."""
+    def accepted(self, packets: Iterable[Stored], ahead: bool = False) -> None:
+        """New packets are in the spool; ``ahead``: they leave before everything else, repeats included."""
         for stored in packets:
+            if ahead:
+                self._ahead.append(stored.identity)
             lane = Lane(stored.lane)
             self._unread[lane] = True
             self._live_unsent += lane == Lane.LIVE
@@ -80,20 +84,34 @@ class Uplink:
         """Publish what may go now: resends, then priority, live, backlog."""
         if not self.is_connected:
             return
-        again = [*self.window.due(mono_ms), *self._below_cursor[: self.window.room(Lane.LIVE, mono_ms)]]
+        below = self._below_cursor[: self.window.room(Lane.LIVE, mono_ms)]
+        again = [*self._ahead, *self.window.due(mono_ms), *below]
         for identity in again:
             stored = self._spool.get(identity)
             if stored is None:
                 self.window.forget(identity)
             elif not self._publish(stored, mono_ms):
                 return
-        self._below_cursor = [identity for identity in self._below_cursor if identity not in set(again)]
+        sent = set(again)
+        self._below_cursor = [identity for identity in self._below_cursor if identity not in sent]
+        self._ahead = []
         for lane in SEND_ORDER:
             self._send_lane(lane, mono_ms)
 
     def send_status(self, payload: bytes) -> bool:
         """Publish a heartbeat; False while there is no connection (a heartbeat is not kept)."""
-        return self.is_connected and self._link.publish(UP_STATUS, payload, ask_ack=False) is not None
+        return self.send_message(UP_STATUS, payload)
+
+    def send_message(self, channel: str, payload: bytes) -> bool:
+        """Publish JSON on a channel of ``UP_MESSAGES``; False while there is no connection."""
+        return self.is_connected and self._link.publish(channel, payload, ask_ack=False) is not None
+
+    def disown(self, boot_epoch: int) -> None:
+        """What is on its way under this epoch is not ours to repeat: it moves to another identity."""
+        self.window.free(*id_bounds(boot_epoch, (0, 1 << 63)))
+        low, high = id_bounds(boot_epoch, (0, 1 << 63))
+        self._ahead = [identity for identity in self._ahead if not low <= identity <= high]
+        self._below_cursor = [identity for identity in self._below_cursor if not low <= identity <= high]
 
     @property
     def may_send_more(self) -> bool:
@@ -152,6 +170,8 @@ class Uplink:
             self.commands.append(payload)
         elif channel == DOWN_ACK:
             self._on_ack(payload)
+        elif channel == DOWN_IDENTITY:
+            self.notices.append(payload)
 
     def _on_ack(self, payload: bytes) -> None:
         try:

@@ -63,10 +63,11 @@ class SendWindow:
         self._in_flight = 0
         self._next_due_ms = now_ms
 
-    def resend_all(self, now_ms: int) -> None:
-        """The cloud asked for everything again."""
-        for entry in self._outstanding.values():
-            entry.due_ms = now_ms
+    def resend_all(self, now_ms: int, first_id: int = 0, last_id: int = 1 << 63) -> None:
+        """The cloud asked for everything again, or for the identities of a range (both ends included)."""
+        for key, entry in self._outstanding.items():
+            if first_id <= key <= last_id:
+                entry.due_ms = now_ms
         self._next_due_ms = now_ms
 
     def room(self, lane: Lane, now_ms: int) -> int:

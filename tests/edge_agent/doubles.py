@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.acks import Ack, encode_ack
+from contracts.commands import Answer, decode_answer
 from contracts.packet import Block, Header, decode_header
 from contracts.ranges import ranges_of
 from contracts.signals import Retention
@@ -25,6 +26,7 @@ class Cloud:
     def __init__(self) -> None:
         self.published: list[tuple[str, bytes, bool]] = []
         self.statuses: list[AgentStatus] = []
+        self.answers: list[Answer] = []
         self.stored: dict[tuple[int, int], bytes] = {}
         self.generation = 0
         self.up = False
@@ -55,6 +57,8 @@ class Cloud:
             self._events.append(PubAck(self.generation, self._message, self.puback_code))
         if channel == "status":
             self.statuses.append(decode_status(payload))
+        elif channel == "answer":
+            self.answers.append(decode_answer(payload))
         elif not self.puback_code:
             self._take(channel, payload, ask_ack)
         return self.generation, self._message

@@ -62,7 +62,7 @@ class AnsweringGateway:
         self._client.loop_stop()
 
     def _on_message(self, client: Client, _data: Any, message: MQTTMessage) -> None:
-        if message.topic.endswith("/status") or message.topic.split("/")[1] not in self._devices:
+        if message.topic.endswith(("/status", "/answer")) or message.topic.split("/")[1] not in self._devices:
             return
         frame = bytes(message.payload)
         header = decode_header(frame)
