@@ -11,14 +11,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 from contracts.errors import Rejected
-from contracts.packet import Packet, PacketError, decode_packet
+from contracts.packet import Packet, PacketError
 from contracts.signals import catalogue
 from edge_agent.database import SqliteDatabase
 from edge_agent.errors import RecordingError
 from edge_agent.identity import read_identity
 from edge_agent.spool_index import split_id
 from edge_agent.spool_model import SCHEMA
-from edge_agent.spool_open import SpoolFiles, take_over
+from edge_agent.spool_open import SpoolFiles, readable, take_over
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 def _decoded(frame: bytes) -> Packet | None:
     try:
-        return decode_packet(frame)
+        return readable(frame)
     except (PacketError, Rejected, TypeError):
         return None
 

@@ -36,18 +36,24 @@ class Draft:
     mono_ms: int
     clock_trusted: bool
     samples: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...] = ()
     doubles: tuple[DoubleBlock, ...] = ()
+    parcel: tuple[int, bytes] | None = None
+    """Kind and body of a parcel, which holds no samples and travels on the priority lane."""
 
     @property
     def memory_bytes(self) -> int:
         """Estimate of what the draft costs while it waits."""
-        return 200 + self.samples * BYTES_PER_SAMPLE
+        return 200 + self.samples * BYTES_PER_SAMPLE + self._body_bytes
 
     @property
     def frame_bytes(self) -> int:
         """Estimate of the encoded frame, on the large side for ordinary signals."""
-        return 100 + 12 * len(self.blocks) + 8 * self.samples
+        return 100 + 12 * len(self.blocks) + 8 * self.samples + self._body_bytes
+
+    @property
+    def _body_bytes(self) -> int:
+        return len(self.parcel[1]) if self.parcel else 0
 
 
 class Packer:

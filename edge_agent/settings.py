@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from contracts.names import NAME_PATTERN
 from edge_agent.errors import SettingsError
+from edge_agent.recorder.settings import RecorderSettings
 
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME_PATTERN.pattern}$")]
 MAX_SAMPLES_PER_PACKET = 7_000
@@ -99,8 +100,6 @@ class UplinkSettings(_Part):
     live_unsent: int = Field(default=200, ge=1)
     """With more unsent live packets than this the link counts as down and new packets go to the backlog lane."""
     status_ms: int = Field(default=10_000, ge=100)
-    snapshot_after_ms: int = Field(default=60_000, ge=1_000)
-    """After an outage of this length the first thing sent is what every signal is now."""
 
 
 class AgentSettings(BaseSettings):
@@ -119,6 +118,8 @@ class AgentSettings(BaseSettings):
     packing: PackingSettings = PackingSettings()
     sampling: SamplingSettings = SamplingSettings()
     uplink: UplinkSettings = UplinkSettings()
+    recorder: RecorderSettings | None = None
+    """The crash recorder; absent: this device has none."""
 
     @classmethod
     def settings_customise_sources(

@@ -16,20 +16,21 @@ import threading
 from functools import partial
 
 from contracts.commands import Command
+from contracts.edr.capsule import Signer
 from contracts.signals import catalogue
 from edge_agent.agent import Agent, Parts
 from edge_agent.clock import Clock, SystemClock
-from edge_agent.command_memory import read_memory
 from edge_agent.commands import Handler
 from edge_agent.journal import FileJournal, Journal, read_journal
 from edge_agent.link import Link
 from edge_agent.mqtt_link import MqttLink
 from edge_agent.packing import Packer
+from edge_agent.recorder.feed import CrashSource
 from edge_agent.sampling import Sampler
 from edge_agent.settings import AgentSettings, load_settings
 from edge_agent.sources.base import Source
 from edge_agent.spool import Spool
-from edge_agent.spool_open import SpoolFiles, open_spool, release_reserve, restore_reserve
+from edge_agent.spool_open import open_spool, release_reserve, restore_reserve
 from edge_agent.uplink import Uplink
 
 __all__ = ["Agent", "FileJournal", "SystemClock", "build_agent", "load_settings", "no_journal", "read_journal"]
@@ -51,11 +52,14 @@ def build_agent(
     wake: threading.Event | None = None,
     link: Link | None = None,
     on_receipt: Handler | None = None,
+    crash_source: CrashSource | None = None,
+    crash_signer: Signer | None = None,
 ) -> Agent:
     """One agent, not started. Raises SettingsError when certificates cannot be used.
 
     ``wake`` may be shared by the agents of one worker thread; ``link`` replaces MQTT in tests;
-    ``on_receipt`` is given the cloud's receipts.
+    ``on_receipt`` is given the cloud's receipts when the settings name no recorder. ``crash_source`` feeds the recorder
+    beside the ordinary readings; ``crash_signer`` replaces its key (simulations).
     """
     clock = clock or SystemClock()
     wake = wake or threading.Event()
@@ -65,6 +69,13 @@ def build_agent(
     def open_own(known_damaged: bool) -> Spool:
         return open_spool(settings.spool, settings.device, settings.tenant, clock.now_ms(), known_damaged=known_damaged)
 
+    crash = None
+    if settings.recorder is not None:
+        # imported here: a device without a recorder needs no cryptographic library
+        from edge_agent.recorder.wiring import build_post
+
+        crash = build_post(settings.recorder, signals, crash_source, clock.now_ms(), crash_signer)
+
     parts = Parts(
         source=source,
         sampler=Sampler(settings.sampling, signals),
@@ -72,9 +83,9 @@ def build_agent(
         link=link,
         uplink=Uplink(link, settings.uplink),
         open_spool=open_own,
-        on_receipt=on_receipt or _no_receipt,
+        on_receipt=crash.on_receipt if crash else on_receipt or _no_receipt,
         give_reserve=partial(release_reserve, settings.spool),
         take_reserve=partial(restore_reserve, settings.spool),
-        memory=read_memory(SpoolFiles(settings.spool.path).commands),
+        crash=crash,
     )
     return Agent(settings, parts, clock, journal, wake)

@@ -35,8 +35,8 @@ from contracts.packet import Header, Parcel, decode_parcel
 
 WIRE_FORMAT: Final = 1
 RECEIPT: Final = "edr_receipt"
-PIECE_BYTES: Final = 64 * 1024
-"""Data of one attachment piece: half of what one message may carry."""
+PIECE_BYTES: Final = 32 * 1024
+"""Data of one attachment piece: a quarter of what one message may carry, so that others get their turn between."""
 
 MAX_ATTACHMENT_BYTES: Final = 8 * 1024 * 1024
 MAX_TEXT: Final = 200

@@ -6,15 +6,18 @@ marked incomplete, then whole. A power cut between the two leaves the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import Final
 
 from contracts.edr.profiles import Profile
-from contracts.edr.record import EventRecord
+from contracts.edr.raw import RAW_MOTION
+from contracts.edr.record import Attachment, EventRecord, Trigger
 from edge_agent.recorder.assemble import AFTER_END_US, Memory, elements_of
 from edge_agent.recorder.axes import STANDARD_GRAVITY_MPS2, MotionFrame, rotation
 from edge_agent.recorder.detector import MAX_EVENT_US, CrashDetector, Event
 from edge_agent.recorder.policy import lock_reason
+from edge_agent.recorder.raw import raw_motion
 from edge_agent.recorder.rings import ChannelRing, MotionRing, Reading
 from edge_agent.recorder.settings import RecorderSettings
 from edge_agent.recorder.speed_triggers import SpeedTriggers
@@ -48,10 +51,26 @@ class _Pending:
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A record ready to be sealed. ``sequence`` is the same for the incomplete and the whole one of an event."""
+    """A record ready to be sealed. ``sequence`` is the same for the incomplete and the whole one of an event.
+
+    ``raw``: the attachment that a whole record claims (``contracts.edr.raw``), or empty.
+    """
 
     sequence: int
     record: EventRecord
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    """What is known at the instant of a trigger (monotonic microseconds; ``speed_kmh`` None without a source)."""
+
+    triggered_us: int
+    time_zero_us: int
+    trigger: Trigger
+    event_number: int
+    speed_kmh: float | None
+    restraints: tuple[str, ...]
 
 
 class EventCapture:
@@ -79,6 +98,7 @@ class EventCapture:
             if element.feed.startswith("restraint:vru_")
         )
         self._pending: list[_Pending] = []
+        self._fresh: list[_Pending] = []
         self._previous: tuple[Event, int] | None = None
         self._sequence = 0
         self._due_us: int | None = None
@@ -131,6 +151,15 @@ class EventCapture:
             self._pending[-1].restraints.setdefault(name, at_us)
         return self._ready(at_us)
 
+    def booted(self, boot_epoch: int) -> None:
+        """The spool opened this epoch: records name it from now on (0 before)."""
+        self._boot_epoch = boot_epoch
+
+    def take_triggers(self) -> list[Triggered]:
+        """The events that were triggered since the last call, for the notice."""
+        fresh, self._fresh = self._fresh, []
+        return [self._triggered(pending) for pending in fresh]
+
     def close(self) -> list[Captured]:
         """The supply is failing or the agent stops: every open event is written down as it is, incomplete."""
         captured = [self._record(pending, complete=False) for pending in self._pending if not pending.told]
@@ -179,6 +208,7 @@ class EventCapture:
         self._previous = (event, number)
         self._sequence += 1
         self._pending.append(_Pending(event, number, previous, {}, self._sequence))
+        self._fresh = [*self._fresh, self._pending[-1]][-MAX_PENDING:]
         self._due_us = event.triggered_us
 
     def _ready(self, at_us: int) -> list[Captured]:
@@ -256,4 +286,19 @@ class EventCapture:
             elements=elements,
             not_available=missing,
         )
-        return Captured(pending.sequence, record)
+        if not (complete and settings.attach_raw):
+            return Captured(pending.sequence, record)
+        raw = raw_motion(self._motion, event.time_zero_us)
+        if not raw:
+            return Captured(pending.sequence, record)
+        claim = Attachment(RAW_MOTION, hashlib.sha256(raw).digest(), len(raw))
+        return Captured(pending.sequence, replace(record, attachments=(claim,)), raw)
+
+    def _triggered(self, pending: _Pending) -> Triggered:
+        event, ring = pending.event, self._channels.get(SPEED_CHANNEL)
+        newest = None if ring is None else ring.at(event.triggered_us)
+        speed = newest[1] if newest is not None else None
+        return Triggered(
+            event.triggered_us, event.time_zero_us, event.trigger, pending.number,
+            speed if isinstance(speed, float) else None, tuple(pending.restraints),
+        )  # fmt: skip

@@ -10,7 +10,8 @@ from typing import Final
 from contracts.edr.capsule import ChainPlace, Kept, Signer, seal
 from contracts.edr.export import build_export
 from contracts.edr.profiles import Profile
-from edge_agent.recorder.capture import Captured, EventCapture
+from contracts.edr.wire import event_id
+from edge_agent.recorder.capture import Captured, EventCapture, Triggered
 from edge_agent.recorder.errors import RecorderFull
 from edge_agent.recorder.rings import Reading
 from edge_agent.recorder.store import RecordStore
@@ -22,13 +23,19 @@ REMEMBERED_EVENTS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A capsule that lies durably in the recorder's file. ``supersedes``: the event's incomplete one, or 0."""
+    """A capsule that lies durably in the recorder's file. ``supersedes``: the event's incomplete one, or 0.
+
+    ``raw``: the attachment that it claims, not yet on disk; empty when it claims none. ``durable`` is False when the
+    file refused it: it exists in memory only, send it while there is time.
+    """
 
     record_no: int
     supersedes: int
     capsule: bytes
     complete: bool
     locked: bool
+    raw: bytes = b""
+    durable: bool = True
 
 
 class CrashRecorder:
@@ -58,6 +65,33 @@ class CrashRecorder:
     def close(self) -> list[Sealed]:
         """The supply fails or the agent stops: open events are kept as they are."""
         return self._keep(self._capture.close())
+
+    def booted(self, boot_epoch: int) -> None:
+        """Records name this boot epoch from now on."""
+        self._capture.booted(boot_epoch)
+
+    def take_triggers(self) -> list[Triggered]:
+        """The events that were triggered since the last call."""
+        return self._capture.take_triggers()
+
+    def event_id(self, triggered_us: int) -> str:
+        """The name of an event of this start."""
+        return event_id(self._store.recorder_id, self._store.ignition_cycles, triggered_us)
+
+    def delivered(self, sha256: bytes) -> bool:
+        """The cloud's database holds the capsule with this hash; False when no such record is here."""
+        for header in self._store.live():
+            if header.sha256 == sha256:
+                self.receipt(header.record_no)
+                return True
+        return False
+
+    def capsule(self, record_no: int) -> bytes | None:
+        """A held record's bytes; None when it was replaced meanwhile. Raises RecorderFileUnusable."""
+        for header in self._store.live():
+            if header.record_no == record_no:
+                return self._store.payload(header)
+        return None
 
     def receipt(self, record_no: int) -> None:
         """The cloud's database holds this record: its place may be used again, unless it is locked."""
@@ -98,7 +132,14 @@ class CrashRecorder:
             kept=tuple(Kept(header.record_no, header.sha256) for header in beside),
         )
         capsule = seal(one.record, self._profile, place, self._signer)
-        header = store.put(capsule, one.record.locked, one.record.complete, supersedes)
+        try:
+            header = store.put(capsule, one.record.locked, one.record.complete, supersedes)
+        except OSError as error:
+            self.refused += 1
+            log.error("event=crash_record_not_kept reason=%r record_no=%d", str(error), place.record_no)
+            return Sealed(
+                place.record_no, supersedes, capsule, one.record.complete, one.record.locked, one.raw, durable=False
+            )
         self._numbers[one.sequence] = header.record_no
         while len(self._numbers) > REMEMBERED_EVENTS:
             self._numbers.pop(next(iter(self._numbers)))
@@ -106,4 +147,4 @@ class CrashRecorder:
             "event=crash_record_kept record_no=%d complete=%s locked=%s trigger=%s bytes=%d",
             header.record_no, header.complete, header.locked, one.record.trigger, len(capsule),
         )  # fmt: skip
-        return Sealed(header.record_no, supersedes, capsule, header.complete, header.locked)
+        return Sealed(header.record_no, supersedes, capsule, header.complete, header.locked, one.raw)

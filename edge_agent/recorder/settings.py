@@ -38,4 +38,16 @@ class RecorderSettings(BaseModel):
     frontal_restraint: bool = Field(
         default=True, description="the vehicle has a non-reversible restraint for frontal impact"
     )
+    attach_raw: bool = Field(default=True, description="send raw motion around an event beside its capsule")
+    raw_slot_bytes: int = Field(
+        default=524_288, ge=65_536, le=4_194_304, multiple_of=512, description="room for one event's raw motion"
+    )
+    raw_events: int = Field(default=3, ge=1, le=16, description="events whose raw motion is kept until its receipt")
+    key: Path | None = Field(default=None, description="the device's Ed25519 key for crash records, PEM")
+    chain: Path | None = Field(default=None, description="its certificates, own first, root last, PEM")
+    vin: str | None = Field(default=None, max_length=64, description="goes into the linkage only")
+    driver: str | None = Field(default=None, max_length=64, description="goes into the linkage only")
+    receipt_wait_ms: int = Field(
+        default=60_000, ge=1_000, description="send again without a receipt after this; doubles up to an hour"
+    )
     stale_after_ms: int = Field(default=1_100, ge=100, le=5_000, description="an older reading is no pre-crash sample")

@@ -51,6 +51,7 @@ def settings_for(profile: str, sensor: Sensor) -> RecorderSettings:
         mounting_roll_deg=sensor.roll_deg,
         mounting_pitch_deg=sensor.pitch_deg,
         mounting_yaw_deg=sensor.yaw_deg,
+        attach_raw=False,
     )
 
 

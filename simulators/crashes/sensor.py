@@ -74,16 +74,17 @@ def channel_values(scenario: Scenario, at_s: float) -> dict[str, float | str | N
     }
 
 
-def readings(scenario: Scenario, sensor: Sensor, seed: int, end_s: float) -> Iterator[Reading]:
-    """Everything that the device sees, in the order of time. The same seed gives the same readings."""
+def readings(scenario: Scenario, sensor: Sensor, seed: int, end_s: float, begin_s: float = 0.0) -> Iterator[Reading]:
+    """Everything that the device sees, in the order of time. The same arguments give the same readings."""
     noise = random.Random(seed)
     phase_us = noise.randrange(5_000, 95_000)
     streams = sorted(
-        [*_channels(scenario, noise, phase_us, end_s), *_restraints(scenario)], key=lambda reading: reading.at_us
+        [*_channels(scenario, noise, phase_us, end_s, begin_s), *_restraints(scenario)],
+        key=lambda reading: reading.at_us,
     )
     pending = iter(streams)
     waiting = next(pending, None)
-    for motion in _motion(scenario, sensor, noise, end_s):
+    for motion in _motion(scenario, sensor, noise, end_s, begin_s):
         while waiting is not None and waiting.at_us <= motion.at_us:
             yield waiting
             waiting = next(pending, None)
@@ -98,11 +99,14 @@ def _restraints(scenario: Scenario) -> Iterator[Reading]:
         yield Reading(round((IMPACT_S + after_s) * 1e6), f"restraint:{name}", None)
 
 
-def _channels(scenario: Scenario, noise: random.Random, phase_us: int, end_s: float) -> Iterator[Reading]:
+def _channels(
+    scenario: Scenario, noise: random.Random, phase_us: int, end_s: float, begin_s: float
+) -> Iterator[Reading]:
+    begin_us = round(begin_s * 1e6)
     for name in ("belt_driver", "belt_passenger"):
-        yield Reading(1_000, name, "on")
-    yield Reading(1_000, "airbag_lamp", "off")
-    at_us = phase_us
+        yield Reading(begin_us + 1_000, name, "on")
+    yield Reading(begin_us + 1_000, "airbag_lamp", "off")
+    at_us = phase_us + begin_us
     while at_us < end_s * 1e6:
         values = channel_values(scenario, at_us / 1e6)
         for name, value in values.items():
@@ -110,7 +114,7 @@ def _channels(scenario: Scenario, noise: random.Random, phase_us: int, end_s: fl
                 value = max(0.1, value + noise.gauss(0, 0.1))
             yield Reading(at_us, name, value)
         at_us += round(CHANNEL_STEP_S * 1e6)
-    at_us = phase_us
+    at_us = phase_us + begin_us
     while at_us < end_s * 1e6:
         at_s = at_us / 1e6
         yield Reading(at_us, "roll_angle", roll_angle_deg(scenario, at_s))
@@ -118,12 +122,14 @@ def _channels(scenario: Scenario, noise: random.Random, phase_us: int, end_s: fl
         at_us += round(ROLL_STEP_S * 1e6)
 
 
-def _motion(scenario: Scenario, sensor: Sensor, noise: random.Random, end_s: float) -> Iterator[Reading]:
+def _motion(
+    scenario: Scenario, sensor: Sensor, noise: random.Random, end_s: float, begin_s: float
+) -> Iterator[Reading]:
     into_sensor = _vehicle_to_sensor(sensor)
     limits = [limit * GRAVITY_MPS2 for limit in sensor.limit_g]
     step_us = 1_000_000 // sensor.rate_hz
     drive, side, vertical = scenario.longitudinal, scenario.y, scenario.z
-    for index in range(int(end_s * sensor.rate_hz)):
+    for index in range(round(begin_s * sensor.rate_hz), int(end_s * sensor.rate_hz)):
         at_s = index * step_us / 1e6
         roll = math.radians(roll_angle_deg(scenario, at_s)) if scenario.roll else 0.0
         y, z = acceleration(side, at_s), acceleration(vertical, at_s)

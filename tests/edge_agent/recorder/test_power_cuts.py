@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from contracts.edr.capsule import open_capsule
 from contracts.edr.verify import verify_export
+from contracts.edr.x509 import X509Checks
 from edge_agent.recorder.blockfile import MemoryFile
 from edge_agent.recorder.errors import RecorderFull
 from edge_agent.recorder.store import RecordStore, file_size_bytes
 from edge_agent.recorder.wiring import build_recorder
-from contracts.edr.x509 import X509Checks
 from simulators.crashes.play import play, settings_for, simulated_signer
 from simulators.crashes.scenarios import SCENARIOS
 from simulators.crashes.sensor import Sensor

@@ -8,13 +8,13 @@ import pytest
 
 from contracts.edr.capsule import open_capsule
 from contracts.edr.verify import verify_export
+from contracts.edr.x509 import X509Checks
 from edge_agent.recorder.blockfile import FlashFile, MemoryFile
 from edge_agent.recorder.errors import RecorderFileUnusable
 from edge_agent.recorder.recorder import CrashRecorder, Sealed
 from edge_agent.recorder.settings import RecorderSettings
 from edge_agent.recorder.store import RecordStore, file_size_bytes
 from edge_agent.recorder.wiring import build_recorder, open_file
-from contracts.edr.x509 import X509Checks
 from simulators.crashes.play import simulated_signer
 
 NOW_MS = 1_790_000_000_000
