@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,13 @@ from contracts.errors import Fatal
 from contracts.topics import Topics
 from stream_jobs.jobs.archive import Archiver, consumer_options
 from stream_jobs.jobs.closer import Closer
+from stream_jobs.jobs.reconciler import Reconciler
 from stream_jobs.jobs.watch import GapWatch
 from stream_jobs.log import LogReader, LogState, starting_offsets
 from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics, WatchMetrics
 from stream_jobs.parquet import Place
 from stream_jobs.records import Kind
+from stream_jobs.recount import read_log
 from stream_jobs.scratch import fresh_folder
 from stream_jobs.service import IngestService, patiently
 from stream_jobs.session import build_session
@@ -27,6 +30,7 @@ from stream_jobs.settings import StreamSettings
 from stream_jobs.sinks import SINKS
 from stream_jobs.sinks.base import Sink, Target, Topic
 from stream_jobs.sinks.connection import drop_all
+from stream_jobs.sinks.facts import FactReader
 from stream_jobs.sinks.gaps import GapStore
 from stream_jobs.sinks.ledger import StoreLedger
 from stream_jobs.sinks.manifest import Manifest
@@ -143,3 +147,10 @@ def run_watch(settings: StreamSettings, stop: threading.Event) -> None:
         watch.run(stop)
     finally:
         health.stop()
+
+
+def make_reconciler(bootstrap: str, prefix: str, dsn: str) -> Reconciler:
+    """``dsn``: a role that may read every tenant; nothing is opened yet."""
+    topics = Topics(prefix)
+    names = [*topic_kinds(prefix), topics.priority.name]
+    return Reconciler(FactReader(dsn), LogReader(bootstrap, names), partial(read_log, bootstrap), topics, clock_ms)

@@ -27,6 +27,7 @@ MENU = (
     ("demo", "infra.cli.demo"),
     ("replay", "infra.cli.replay"),
     ("ledger", "infra.cli.ledger"),
+    ("reconcile", "infra.cli.reconcile"),
     ("sql", "infra.cli.sql"),
     ("edr", "infra.cli.edr"),
     ("migrate", "infra.cli.migrate"),
