@@ -63,10 +63,16 @@ class StreamSettings(BaseSettings):
     gap_limit_s: float = Field(default=600.0, gt=0, description="age at which a hole in the ledger becomes an event")
     gap_look_s: float = Field(default=15.0, gt=0, description="how often the ledger is looked at for holes")
     stop_timeout_s: float = Field(default=20.0, gt=0, description="how long a stop waits for the running batch")
+    evidence_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
+        default=(), description="PEM files of the roots that crash records must end in, separated by commas"
+    )
+    evidence_pending_bytes: int = Field(
+        default=64 * 1024 * 1024, ge=1024 * 1024, description="raw data of one device that may wait to be whole"
+    )
     metrics_host: str = Field(default="127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(default=19102, ge=0, le=65535, description="their port; 0 takes a free one")
 
-    @field_validator("jars", mode="before")
+    @field_validator("jars", "evidence_roots", mode="before")
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part for part in value.split(",") if part) if isinstance(value, str) else value

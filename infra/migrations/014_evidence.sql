@@ -98,7 +98,6 @@ CREATE TABLE evidence_records (
     event_id        text NOT NULL,
     recorder_id     bytea NOT NULL,
     record_no       bigint NOT NULL,
-    supersedes      bigint NOT NULL,
     previous_sha256 bytea NOT NULL CHECK (length(previous_sha256) = 32),
     profile         text NOT NULL,
     profile_version integer NOT NULL,
@@ -204,7 +203,7 @@ CREATE TABLE evidence_attachments (
     size_bytes bigint NOT NULL,
     pieces     integer NOT NULL,
     held_bytes bigint NOT NULL DEFAULT 0,
-    state      text NOT NULL DEFAULT 'arriving' CHECK (state IN ('arriving', 'whole', 'broken')),
+    state      text NOT NULL DEFAULT 'arriving' CHECK (state IN ('arriving', 'whole')),
     claimed_by bytea REFERENCES evidence_records,
     entry_no   bigint,
     PRIMARY KEY (device_key, event_id, sha256)

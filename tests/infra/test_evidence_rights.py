@@ -72,7 +72,7 @@ def store(role_dsn: Callable[[str], str]) -> Iterator[Store]:
         )
     with connect(ROLE_EVIDENCE) as connection:
         connection.execute(
-            "INSERT INTO evidence_records VALUES (%s, %s, %s, %s, %s, 1, 0, %s, 'part563-2012', 1, '', 1, 'simulated',"
+            "INSERT INTO evidence_records VALUES (%s, %s, %s, %s, %s, 1, %s, 'part563-2012', 1, '', 1, 'simulated',"
             " 'delta_v', true, false, '{}', '', 'ed25519', %s, 'simulated', now(), now(), gen_random_uuid(), 0, 1, 1)",
             (RECORD, north.tenant_id, north.device_key, EVENT, bytes(16), bytes(32), bytes(32)),
         )
