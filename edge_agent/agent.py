@@ -20,13 +20,20 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from contracts.commands import Command
+from contracts.commands import encode_answer
+from contracts.errors import Rejected
+from contracts.identity import decode_notice
+from contracts.packet import Lane
 from contracts.status import encode_status
+from contracts.topics import UP_ANSWER
 from edge_agent.clock import Clock
+from edge_agent.command_memory import CommandMemory
 from edge_agent.commands import CommandDesk, Handler
 from edge_agent.errors import SpoolCorruptError, SpoolFullError
 from edge_agent.journal import AcceptedPacket, Journal
 from edge_agent.link import Link
+from edge_agent.orders import SAMPLING, orders, use_sampling
+from edge_agent.outage import Absence
 from edge_agent.packing import Packer
 from edge_agent.recorder.post import CrashPost
 from edge_agent.sampling import Sampler
@@ -35,6 +42,7 @@ from edge_agent.sources.base import Source
 from edge_agent.spool import Spool
 from edge_agent.spool_index import split_id
 from edge_agent.spool_model import Stored
+from edge_agent.spool_move import disown, endings, move, to_move
 from edge_agent.status import agent_status
 from edge_agent.uplink import Uplink
 from edge_agent.waiting import Waiting
@@ -66,6 +74,8 @@ class Parts:
     """Takes the cloud's receipts for crash records."""
     take_reserve: Callable[[], bool]
     """Hold them back again; False while the disk has none."""
+    memory: CommandMemory
+    """Which commands were carried out, over restarts."""
     crash: CrashPost | None = None
     """The crash recorder, if this device has one."""
 
@@ -77,11 +87,10 @@ class Agent:
         self, settings: AgentSettings, parts: Parts, clock: Clock, journal: Journal, wake: threading.Event
     ) -> None:
         self._settings, self._parts, self._clock, self._journal = settings, parts, clock, journal
+        self.settings, self.clock, self.uplink, self.sampler = settings, clock, parts.uplink, parts.sampler
         self.wake = wake
         """Set by the link when it has news; ``run`` waits on it, a fleet may share one event among agents."""
-        self.desk = CommandDesk(
-            settings.device, {"ping": self._answer_ping, "resync": self._resync, "edr_receipt": parts.on_receipt}
-        )
+        self.desk = CommandDesk(settings.device, orders(self, parts.on_receipt), parts.memory)
         self.waiting = Waiting(settings.spool.memory_bytes)
         self.spool: Spool | None = None
         self._damaged = False
@@ -93,6 +102,9 @@ class Agent:
         self._next_status_ms = 0
         self._acks_since_ms = 0
         self._next_report_ms = 0
+        self.absence = Absence(settings.uplink.snapshot_after_ms)
+        if SAMPLING in parts.memory.kept:
+            use_sampling(self, parts.memory.kept[SAMPLING])
 
     def start(self) -> None:
         """Open the spool, journal what it holds, begin to connect."""
@@ -107,7 +119,8 @@ class Agent:
             self._open_spool()
             if self.spool is not None:
                 self._parts.uplink.collect(mono_ms)
-                self._obey()
+                self._obey(self.spool)
+                self._after_an_outage(self.spool, mono_ms)
             self._acquire(mono_ms)
             if self.spool is not None:
                 self._commit(self.spool, mono_ms)
@@ -140,7 +153,7 @@ class Agent:
         while self.spool is not None and not self.drained and self._clock.mono_ms() < deadline_ms:
             self.wake.wait(self.tick() / 1_000)
             self.wake.clear()
-        self._send_status()
+        self.send_status()
         self._parts.link.stop()
         if self.spool is not None:
             try:
@@ -274,6 +287,11 @@ class Agent:
             packets = spool.report_drops(self._parts.uplink.lane, self._clock.now_ms(), mono_ms)
             self._tell(packets)
             self._parts.uplink.accepted(packets)
+        if spool.disowned and (old := to_move(spool)):
+            self._journal(endings(self._settings.device, old))
+            packets = move(spool, old)
+            self._tell(packets)
+            self.uplink.accepted(packets)
         if self._needs_reserve and mono_ms >= self._retry_disk_ms:
             self._needs_reserve = not self._parts.take_reserve()
             self._retry_disk_ms = mono_ms + RETRY_DISK_MS if self._needs_reserve else 0
@@ -295,22 +313,59 @@ class Agent:
                 log.warning("event=abandon_failed device=%s", self._settings.device)
         self.spool, self._damaged = None, True
 
-    def _obey(self) -> None:
-        commands, self._parts.uplink.commands = self._parts.uplink.commands, []
+    def _obey(self, spool: Spool) -> None:
+        """Carry out what came down; answers leave as soon as there is a link."""
+        uplink = self._parts.uplink
+        notices, uplink.notices = uplink.notices, []
+        commands, uplink.commands = uplink.commands, []
+        for payload in notices:
+            self._heed(spool, payload)
         for payload in commands:
             self.desk.take(payload, self._clock.now_ms(), self._clock.trusted())
+        while self.desk.unsent and uplink.send_message(UP_ANSWER, encode_answer(self.desk.unsent[0])):
+            self.desk.unsent.popleft()
 
-    def _answer_ping(self, _command: Command) -> None:
-        self._send_status()
+    def _heed(self, spool: Spool, payload: bytes) -> None:
+        """An epoch of ours is another run's: go on under a new one, which is told upstream."""
+        before = spool.epoch.boot_epoch
+        try:
+            notice = decode_notice(payload)
+            if not disown(spool, notice):
+                return
+        except Rejected:
+            self._parts.uplink.strange_messages += 1
+            return
+        self._parts.uplink.disown(notice.boot_epoch)
+        device, now = self._settings.device, spool.epoch.boot_epoch
+        log.warning("event=identity_changed device=%s epoch=%d from=%d to=%d", device, notice.boot_epoch, before, now)
+        self.desk.tell_identity(notice, now, self._clock.now_ms())
 
-    def _resync(self, _command: Command) -> None:
+    def flush(self) -> None:
+        """Close the open packets; what is on its way is due again."""
+        self._pack(self._clock.mono_ms())
         self._parts.uplink.window.resend_all(self._clock.mono_ms())
 
+    def _after_an_outage(self, spool: Spool, mono_ms: int) -> None:
+        """A device that was away for long tells first what every signal is now, then what happened meanwhile."""
+        if not self.absence.look(self.uplink.is_connected, mono_ms):
+            return
+        if self._parts.source.can_wait or mono_ms < self._retry_disk_ms:
+            return
+        now_ms, fresh_ms = self._clock.now_ms(), self._settings.packing.packet_ms
+        self._pack(mono_ms)
+        self._parts.packer.add(self._parts.sampler.snapshot(now_ms, fresh_ms), mono_ms)
+        drafts = self._parts.packer.close(mono_ms, self._clock.trusted())
+        stamp_ms = now_ms if self._clock.trusted() else 0
+        packets, _ = spool.accept(drafts, Lane.LIVE, stamp_ms, may_evict=False)
+        self.absence.snapshot_due = False
+        self._tell(packets)
+        self.uplink.accepted(packets, ahead=True)
+
     def _heartbeat(self, mono_ms: int) -> None:
-        if mono_ms >= self._next_status_ms and self._send_status():
+        if mono_ms >= self._next_status_ms and self.send_status():
             self._next_status_ms = mono_ms + self._settings.uplink.status_ms
 
-    def _send_status(self) -> bool:
+    def send_status(self) -> bool:
         if self.spool is None:
             return False
         status = agent_status(

@@ -100,6 +100,8 @@ class UplinkSettings(_Part):
     live_unsent: int = Field(default=200, ge=1)
     """With more unsent live packets than this the link counts as down and new packets go to the backlog lane."""
     status_ms: int = Field(default=10_000, ge=100)
+    snapshot_after_ms: int = Field(default=60_000, ge=1_000)
+    """After an outage of this length the first thing sent is what every signal is now."""
 
 
 class AgentSettings(BaseSettings):

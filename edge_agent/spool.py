@@ -10,7 +10,8 @@ One thread at a time uses a spool. It reads no clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from contracts.acks import Ack
 from contracts.packet import (
@@ -27,13 +28,14 @@ from contracts.packet import (
 )
 from contracts.ranges import Range, normalise
 from contracts.signals import Retention
-from edge_agent import spool_drops, spool_held
+from edge_agent import spool_drops, spool_held, spool_model
 from edge_agent.database import PAGE_BYTES, WAL_FRAME_BYTES, Database
 from edge_agent.errors import SpoolFullError
 from edge_agent.identity import RESERVE_STEP, Epoch, IdentityFile
 from edge_agent.packing import Draft
 from edge_agent.settings import SpoolSettings
 from edge_agent.spool_drops import Dropped
+from edge_agent.spool_eviction import too_old, victims
 from edge_agent.spool_index import ROW_BYTES, SpoolIndex, Tally, id_bounds, packet_id, split_id
 from edge_agent.spool_model import Batch, Counters, Stored
 
@@ -79,9 +81,12 @@ class Spool:
             self._last_seq[epoch] = max(self._last_seq[epoch], split_id(top)[1] if top is not None else 0)
         self.epoch: Epoch = self._identity.epochs[max(self._identity.epochs)]
         self.unreported_drops = bool(self._db.execute("SELECT 1 FROM drops LIMIT 1"))
+        self.disowned = spool_model.read_disowned(self._db) & self._nonces.keys()
+        """Epochs of ours that the cloud knows as another run's; what they hold moves to the current one."""
         state: dict[str, str] = dict(self._db.execute("SELECT key, value FROM state"))
         self.cursor: str | None = state.get("cursor")
         self.not_accepted_samples = int(state.get("not_accepted_samples", 0))
+        self.first_epoch = int(state.get("first_epoch", min(self._nonces, default=1)))
 
     @property
     def next_seq(self) -> int:
@@ -141,13 +146,10 @@ class Spool:
 
     def report_drops(self, lane: Lane, now_ms: int, mono_ms: int) -> list[Stored]:
         """Accept one packet of gaps per epoch that lost something; to be called while the link is up."""
-        self._reserve(1)
-        batch = Batch(dict(self._last_seq), self._pending)
-        with self._db.transaction():
+        with self.changing(1) as batch:
             for epoch, gaps in spool_drops.take(self._db).items():
                 draft = Draft(Retention.PRIORITY, now_ms, mono_ms, True, 0, ())
-                self._insert(batch, draft, lane, 0, epoch, self._encode(batch, draft, lane, epoch, gaps))
-        self._committed(batch, None)
+                self.insert(batch, draft, lane, 0, epoch, self._encode(batch, draft, lane, epoch, gaps))
         self.unreported_drops = False
         return batch.stored
 
@@ -168,15 +170,15 @@ class Spool:
 
     def apply_acks(self) -> None:
         """Commit the frees that no accept took along. Raises SpoolFullError (they stay pending)."""
-        batch = Batch(dict(self._last_seq), self._pending)
-        with self._db.transaction():
+        with self.changing() as batch:
             self._apply_acks(batch)
-        self._committed(batch, None)
 
     def next(self, lane: Lane, after_id: int, limit: int) -> list[Stored]:
         """Up to ``limit`` packets of a lane above ``after_id``, oldest first."""
         found: list[Stored] = []
         for first, last in self.index.chunks_of_lane(lane, after_id):
+            if split_id(first)[0] in self.disowned:
+                continue
             rows = self._db.execute(
                 "SELECT id, lane, retention, samples, frame FROM packets"
                 " WHERE id > ? AND id BETWEEN ? AND ? AND lane = ?"
@@ -192,16 +194,49 @@ class Spool:
         rows = self._db.execute("SELECT id, lane, retention, samples, frame FROM packets WHERE id = ?", (identity,))
         return Stored(*rows[0]) if rows else None
 
+    @property
+    def database(self) -> Database:
+        """For the modules beside this one; statements that write belong inside ``changing``."""
+        return self._db
+
+    @contextmanager
+    def changing(self, packets: int = 0) -> Iterator[Batch]:
+        """One transaction with room for ``packets`` new numbers per epoch; memory follows when it is durable."""
+        self._reserve(packets)
+        batch = Batch(dict(self._last_seq), self._pending)
+        with self._db.transaction():
+            yield batch
+        self._committed(batch, None)
+
+    def begin_epoch(self, at_least: int, note: Callable[[Epoch], int]) -> None:
+        """Go on under a new epoch above ``at_least``; ``note`` writes in its transaction and says its last number."""
+        try:
+            epoch = self._identity.begin(max(at_least, *self._nonces))
+        except OSError as error:
+            raise SpoolFullError(f"cannot write {self._identity.path.name}: {error}; free disk space") from error
+        with self._db.transaction():
+            self._db.execute("INSERT INTO epochs VALUES (?,?,0)", (epoch.boot_epoch, epoch.nonce))
+            last_seq = note(epoch)
+        self.counters.accepted_packets = self.counters.accepted_samples = 0
+        self.epoch = epoch
+        self._nonces[epoch.boot_epoch], self._last_seq[epoch.boot_epoch] = epoch.nonce, last_seq
+
+    def nonce_of(self, epoch: int) -> int | None:
+        """None: this spool does not know the epoch (any more)."""
+        return self._nonces.get(epoch)
+
+    def last_given(self, epoch: int) -> int | None:
+        """The highest number given out under it; None likewise."""
+        return self._last_seq.get(epoch)
+
     def discard_damaged(self, stored: Stored) -> bool:
         """Drop a packet whose bytes no longer match their checksum (bit rot); False when it is sound."""
         try:
             open_frame(stored.frame)
         except PacketError:
-            batch = Batch(dict(self._last_seq), self._pending)
-            with self._db.transaction():
-                self._remove(batch, [(*stored[:4], len(stored.frame))], DropReason.CORRUPT_SPOOL)
+            with self.changing() as batch:
+                self.remove(batch, [(*stored[:4], len(stored.frame))], DropReason.CORRUPT_SPOOL)
                 spool_drops.record(self._db, spool_drops.runs(batch.dropped))
-            self._committed(batch, None)
             return True
         return False
 
@@ -249,7 +284,7 @@ class Spool:
         if not self._make_room(batch, len(frame) + ROW_BYTES, draft.retention):
             batch.refused.append(draft)
             return
-        self._insert(batch, draft, own_lane, now_ms, self.epoch.boot_epoch, frame)
+        self.insert(batch, draft, own_lane, now_ms, self.epoch.boot_epoch, frame)
 
     def _make_room(self, batch: Batch, size_bytes: int, retention: Retention) -> bool:
         """Drop older packets of the same or a lower class if need be; True when the new one may come in."""
@@ -271,7 +306,7 @@ class Spool:
             return encode_parcel(Parcel(header, *draft.parcel))
         return encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
 
-    def _insert(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, frame: bytes) -> None:
+    def insert(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, frame: bytes) -> None:
         seq = batch.last_seq[epoch] + 1
         stored = Stored(packet_id(epoch, seq), int(lane), int(draft.retention), draft.samples, frame)
         self._db.execute(
@@ -310,55 +345,23 @@ class Spool:
                 "SELECT id, lane, retention, samples, length(frame) FROM packets WHERE id BETWEEN ? AND ?",
                 (first, last),
             )
-            self._remove(batch, rows, None)
+            self.remove(batch, rows, None)
             freed += len(rows)
         return freed, None
 
     def _expire(self, batch: Batch, now_ms: int) -> None:
         """Drop what is older than allowed, oldest chunks first; only stamps of trusted clocks count."""
-        if now_ms == 0 or self._commits % EXPIRY_CHECK_COMMITS:
-            return
-        before_ms = now_ms - self._settings.max_age_ms
-        for first, last in self.index.chunks_between(0, (1 << 63) - 1):
-            rows = self._db.execute(
-                "SELECT id, lane, retention, samples, length(frame) FROM packets"
-                " WHERE id BETWEEN ? AND ? AND accepted_ms BETWEEN 1 AND ? AND retention < ?",
-                (first, min(last, (1 << 63) - 1), before_ms, int(Retention.PRIORITY)),
-            )
-            if not rows:
-                break
-            self._remove(batch, rows, DropReason.SPOOL_AGE)
+        if now_ms and self._commits % EXPIRY_CHECK_COMMITS == 0:
+            for rows in too_old(self._db, self.index, now_ms - self._settings.max_age_ms):
+                self.remove(batch, rows, DropReason.SPOOL_AGE)
 
     def _evict(self, batch: Batch, need_bytes: int, highest_class: int, reason: DropReason) -> None:
         """Drop the oldest of the lowest class, then of the next, up to ``highest_class``, until enough is free."""
-        target = batch.added_bytes - need_bytes
-        for retention in self.index.classes():
-            if retention > highest_class:
-                return
-            for first, last in self.index.chunks_of_class(retention):
-                if batch.added_bytes <= target:
-                    return
-                self._evict_chunk(batch, (first, last), retention, target, reason)
-
-    def _evict_chunk(
-        self, batch: Batch, bounds: tuple[int, int], retention: int, target_bytes: int, reason: DropReason
-    ) -> None:
-        rows = self._db.execute(
-            "SELECT id, lane, retention, samples, length(frame) FROM packets"
-            " WHERE id BETWEEN ? AND ? AND retention = ? ORDER BY id",
-            (*bounds, retention),
-        )
         fresh = {stored.identity for stored in batch.stored}
-        doomed, left = [], batch.added_bytes
-        for row in rows:
-            if left <= target_bytes:
-                break
-            if row[0] not in fresh:
-                doomed.append(row)
-                left -= row[4] + ROW_BYTES
-        self._remove(batch, doomed, reason)
+        for rows in victims(self._db, self.index, need_bytes, highest_class, fresh):
+            self.remove(batch, rows, reason)
 
-    def _remove(self, batch: Batch, rows: Sequence[tuple[int, int, int, int, int]], reason: DropReason | None) -> None:
+    def remove(self, batch: Batch, rows: Sequence[tuple[int, int, int, int, int]], reason: DropReason | None) -> None:
         """Delete rows (id, lane, retention, samples, frame bytes); with a reason they count as dropped."""
         self._db.execute_many("DELETE FROM packets WHERE id = ?", [(row[0],) for row in rows])
         for identity, _, retention, samples, size in rows:

@@ -21,7 +21,7 @@ from edge_agent.identity import Epoch, IdentityFile, read_identity
 from edge_agent.settings import SpoolSettings
 from edge_agent.spool import Spool
 from edge_agent.spool_index import packet_id
-from edge_agent.spool_model import SCHEMA, Stored
+from edge_agent.spool_model import FIRST_EPOCH, SCHEMA, Stored
 
 log = logging.getLogger("edge_agent.spool")
 Connect = Callable[[Path], Database]
@@ -36,6 +36,11 @@ class SpoolFiles:
     @property
     def identity(self) -> Path:
         return self.spool.with_suffix(".identity")
+
+    @property
+    def commands(self) -> Path:
+        """What is remembered of commands (``command_memory``)."""
+        return self.spool.with_suffix(".commands")
 
     @property
     def reserve(self) -> Path:
@@ -141,7 +146,11 @@ def _begin(db: Database, identity: IdentityFile, aside: Path | None, now_ms: int
     with db.transaction():
         if aside is not None:
             take_over(db, before, aside, now_ms)
+        elif before and not known:
+            _doubt(db, before, {})  # the file itself is gone, and nobody set it aside
         _prune_epochs(db)
+        first = epoch.boot_epoch if not known else min(known)
+        db.execute("INSERT OR IGNORE INTO state VALUES (?, ?)", (FIRST_EPOCH, str(first)))
         db.execute("INSERT INTO epochs VALUES (?,?,0)", (epoch.boot_epoch, epoch.nonce))
     kept = {int(row[0]) for row in db.execute("SELECT boot_epoch FROM epochs")}
     try:
@@ -171,6 +180,13 @@ def take_over(db: Database, epochs: dict[int, Epoch], aside: Path, now_ms: int) 
             (stored.identity, stored.lane, stored.retention, stored.samples, now_ms, stored.frame),
         )
         saved += 1
+    _doubt(db, epochs, nonces)
+    log.error("event=spool_salvaged file=%s packets=%d epochs_in_doubt=%d", aside.name, saved, len(epochs))
+    return saved
+
+
+def _doubt(db: Database, epochs: dict[int, Epoch], nonces: dict[int, int]) -> None:
+    """Every number that the epochs of a lost file may have used is told as one gap."""
     from_file = {e.boot_epoch: (e.nonce, e.reserved_seq) for e in epochs.values()}
     for number in {*nonces, *from_file}:
         nonce, reserved = from_file.get(number, (nonces.get(number, 0), 0))
@@ -178,8 +194,6 @@ def take_over(db: Database, epochs: dict[int, Epoch], aside: Path, now_ms: int) 
         last = max(reserved, int(top))
         db.execute("INSERT OR REPLACE INTO epochs VALUES (?,?,?)", (number, nonce, last))
         spool_drops.record(db, [(number, Gap(1, last, DropReason.CORRUPT_SPOOL, Retention.STANDARD, 0, 0))])
-    log.error("event=spool_salvaged file=%s packets=%d epochs_in_doubt=%d", aside.name, saved, len(from_file))
-    return saved
 
 
 def salvage(path: Path) -> Iterator[tuple[Header, Stored]]:

@@ -20,6 +20,7 @@ from contracts.edr.capsule import Signer
 from contracts.signals import catalogue
 from edge_agent.agent import Agent, Parts
 from edge_agent.clock import Clock, SystemClock
+from edge_agent.command_memory import read_memory
 from edge_agent.commands import Handler
 from edge_agent.journal import FileJournal, Journal, read_journal
 from edge_agent.link import Link
@@ -30,7 +31,7 @@ from edge_agent.sampling import Sampler
 from edge_agent.settings import AgentSettings, load_settings
 from edge_agent.sources.base import Source
 from edge_agent.spool import Spool
-from edge_agent.spool_open import open_spool, release_reserve, restore_reserve
+from edge_agent.spool_open import SpoolFiles, open_spool, release_reserve, restore_reserve
 from edge_agent.uplink import Uplink
 
 __all__ = ["Agent", "FileJournal", "SystemClock", "build_agent", "load_settings", "no_journal", "read_journal"]
@@ -86,6 +87,7 @@ def build_agent(
         on_receipt=crash.on_receipt if crash else on_receipt or _no_receipt,
         give_reserve=partial(release_reserve, settings.spool),
         take_reserve=partial(restore_reserve, settings.spool),
+        memory=read_memory(SpoolFiles(settings.spool.path).commands),
         crash=crash,
     )
     return Agent(settings, parts, clock, journal, wake)

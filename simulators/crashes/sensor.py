@@ -78,10 +78,8 @@ def readings(scenario: Scenario, sensor: Sensor, seed: int, end_s: float, begin_
     """Everything that the device sees, in the order of time. The same arguments give the same readings."""
     noise = random.Random(seed)
     phase_us = noise.randrange(5_000, 95_000)
-    streams = sorted(
-        [*_channels(scenario, noise, phase_us, end_s, begin_s), *_restraints(scenario)],
-        key=lambda reading: reading.at_us,
-    )
+    streams = [*_channels(scenario, noise, phase_us, end_s, begin_s), *_restraints(scenario)]
+    streams.sort(key=lambda reading: reading.at_us)
     pending = iter(streams)
     waiting = next(pending, None)
     for motion in _motion(scenario, sensor, noise, end_s, begin_s):

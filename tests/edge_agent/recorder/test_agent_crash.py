@@ -219,7 +219,7 @@ def test_no_crash_no_parcel(tmp_path: Path, pulse: str) -> None:
 def test_the_agent_that_leaves_in_a_crash_seals_what_it_has(tmp_path: Path) -> None:
     rig = CrashRig(tmp_path)
     rig.run(rig.drive.impact_ms + 100)
-    rig.agent.stop(1_000)
+    rig.agent.stop(0)
     [capsule] = rig.parcels(CapsuleParcel)
     assert not open_capsule(capsule.capsule).record.complete
 
