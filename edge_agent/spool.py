@@ -15,17 +15,8 @@ from contextlib import contextmanager
 
 from contracts.acks import Ack
 from contracts.packet import (
-    DropReason,
-    Gap,
-    Header,
-    Lane,
-    Packet,
-    PacketError,
-    Parcel,
-    encode_packet,
-    encode_parcel,
-    open_frame,
-)
+    DropReason, Gap, Header, Lane, Packet, PacketError, Parcel, encode_packet, encode_parcel, open_frame,
+)  # fmt: skip
 from contracts.ranges import Range, normalise
 from contracts.signals import Retention
 from edge_agent import spool_drops, spool_held, spool_model
