@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.stream_jobs.fix_ingest import heart
+from tests.stream_jobs.fix_scene import scene
 
-__all__ = ["heart"]
+__all__ = ["heart", "scene"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,6 +29,9 @@ from tests.stream_jobs.build import Device, Frame, add_devices
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FAR_MS = 4_000_000_000_000
+"""A watermark far behind everything that tests measure."""
+
 
 def send(
     bootstrap: str, topic: str, frames: Sequence[tuple[str, bytes | None, bytes | None]], header: str = STAMP_HEADER
@@ -72,8 +75,13 @@ class Line:
     def send_letter(self, key: str, value: bytes, letter: bytes) -> None:
         self.send([(key, value, letter)], self.topics.dead_letters.name, DEAD_LETTER_HEADER)
 
-    def drain(self, max_offsets: int = 20_000) -> Any:
+    def drain(self, max_offsets: int = 20_000, after_batch: Callable[[], object] = int) -> Any:
         """Run the query as a fresh start would, until it has read what is there; the finished query."""
+
+        def heard(receipts: list[Receipt]) -> None:
+            self.receipts.extend(receipts)
+            after_batch()
+
         log = patiently(LogReader(self.bootstrap, list(topic_kinds(self.prefix))).state, threading.Event())
         topics = make_topics(self.prefix, log)
         store = StoreLedger(self.dsn)
@@ -83,11 +91,16 @@ class Line:
         sink = SINKS[self.sink](Target(self.dsn, topics))
         self.drains += 1
         checkpoint = self.scratch / f"checkpoint-{self.drains}"
-        query = ingest.start(
-            self.spark, sink, topics, options, checkpoint, {"availableNow": True}, self.receipts.extend
-        )
+        query = ingest.start(self.spark, sink, topics, options, checkpoint, {"availableNow": True}, heard)
         assert query.awaitTermination(120)
         return query
+
+    def close_windows(self) -> None:
+        """Close, publish and roll up everything that is there, as if all grace were over."""
+        store = StoreLedger(self.dsn)
+        while store.close_windows(FAR_MS, 100_000):
+            continue
+        store.disconnect()
 
     def rows(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn) as connection:

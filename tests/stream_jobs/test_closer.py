@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
-import psycopg
-import pytest
-from prometheus_client import CollectorRegistry
-
-from contracts.errors import TryLater
-from contracts.tables import ROLE_SINK
-from stream_jobs.jobs.closer import Closer, watermark_ms
+from stream_jobs.jobs.closer import watermark_ms
 from stream_jobs.log import Extent, LogState
-from stream_jobs.metrics import IngestMetrics
-from stream_jobs.sinks.connection import drop_all
-from stream_jobs.sinks.ledger import StoreLedger, Taken
-from stream_jobs.sinks.tasks import store_partition
-from tests.stream_jobs.build import (
-    BACKLOG,
-    LIVE,
-    T0,
-    TOPICS,
-    Device,
-    Record,
-    add_devices,
-    in_log_order,
-    speed,
-    table,
-    target,
-)
+from stream_jobs.sinks.ledger import Taken
+from tests.stream_jobs.build import T0
+from tests.stream_jobs.fix_scene import Scene
 
 
 def test_a_partition_that_is_caught_up_stands_at_now_and_one_that_is_not_at_what_is_stored() -> None:
@@ -40,57 +17,6 @@ def test_a_partition_that_is_caught_up_stands_at_now_and_one_that_is_not_at_what
     assert watermark_ms(1_000, extents, {0: Taken(4, 10), 2: Taken(9, 20)}) == 10
     assert watermark_ms(1_000, extents, {0: Taken(5, 10)}) == 0
     assert watermark_ms(1_000, {0: Extent(0, 5)}, {0: Taken(4, 9_999)}) == 1_000
-
-
-class FixedLog:
-    """Kafka, as the test says it is."""
-
-    def __init__(self, end: int) -> None:
-        self.end = end
-        self.backlog_end = 0
-        self.away = False
-
-    def state(self) -> LogState:
-        if self.away:
-            raise TryLater("away")
-        extents = {LIVE: {0: Extent(0, self.end)}, BACKLOG: {0: Extent(0, self.backlog_end)}}
-        return LogState({name: TOPICS[name].topic_id for name in extents}, extents)
-
-
-class Scene:
-    """A store, a log and a clock for the closer."""
-
-    def __init__(self, dsn: str) -> None:
-        self.dsn, self.now_ms, self.log, self.offset = dsn, T0, FixedLog(0), 0
-        self.car: Device = add_devices(dsn, {"north": ["car1"]})["car1"]
-        self.ledger = StoreLedger(dsn)
-        self.closer = Closer(
-            lambda: self.log.state(), self.ledger, LIVE, BACKLOG, 100, 0.01, lambda: self.now_ms,
-            IngestMetrics(CollectorRegistry()),
-        )  # fmt: skip
-
-    def put(self, seq: int, *values: int, received_ms: int, base_ms: int = T0) -> None:
-        frame = self.car.packet(seq, speed(*values), base_ms=base_ms)
-        records: list[Record] = in_log_order([(frame, self.car.stamp(received_ms))], first=self.offset)
-        store_partition(target(self.dsn), table(records).to_batches())
-        self.offset += 1
-        self.log.end = self.offset
-
-    def rows(self, statement: str) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.dsn) as connection:
-            return connection.execute(statement.encode()).fetchall()
-
-    def said(self) -> list[dict[str, Any]]:
-        rows = self.rows("SELECT kafka_value FROM outbox WHERE topic = 'windows' ORDER BY outbox_id")
-        return [json.loads(bytes(row[0])) for row in rows]
-
-
-@pytest.fixture
-def scene(role_dsn: Callable[[str], str]) -> Iterator[Scene]:
-    made = Scene(role_dsn(ROLE_SINK))
-    yield made
-    made.ledger.disconnect()
-    drop_all()
 
 
 def test_a_window_closes_after_its_end_and_grace_and_is_said_once(scene: Scene) -> None:
