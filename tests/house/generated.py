@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from contracts.signals import catalogue
@@ -18,6 +19,7 @@ from contracts.topics import (
     down_topic,
     up_topic,
 )
+from dashboards.grafana.files import files as grafana_files
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,6 +68,7 @@ PAGES = {
     "docs/reference/topics.md": topics_page,
     "docs/reference/views.md": views_page,
     "tests/golden/signal_numbers.json": signal_numbers,
+    **{f"dashboards/grafana/provisioning/{name}": partial(str, text) for name, text in grafana_files().items()},
 }
 
 

@@ -1,0 +1,65 @@
+"""Pipeline: how much arrives, how long it takes, how late it is, and what was set aside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboards.grafana.panels import board, lines, number, rows
+
+RATE = """
+SELECT $__timeGroupAlias(stored_at, $__interval), sum(samples)::double precision / $__interval_s AS "samples per second"
+FROM packets WHERE $__timeFilter(stored_at) AND $__timeFilter(received_at) GROUP BY 1 ORDER BY 1
+"""
+STORE = """
+SELECT $__timeGroupAlias(received_at, $__interval),
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM stored_at - received_at)) AS median,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM stored_at - received_at)) AS p95
+FROM packets WHERE $__timeFilter(received_at) GROUP BY 1 ORDER BY 1
+"""
+LATENESS = """
+SELECT $__timeGroupAlias(received_at, $__interval),
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM received_at - last_at)) AS median,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM received_at - last_at)) AS p95
+FROM packets WHERE $__timeFilter(received_at) AND clock_trusted GROUP BY 1 ORDER BY 1
+"""
+CORRECTED = """
+SELECT $__timeGroupAlias(starts_at, $__interval), count(*) AS "windows corrected"
+FROM late WHERE $__timeFilter(starts_at) GROUP BY 1 ORDER BY 1
+"""
+ASIDE = """
+SELECT $__timeGroupAlias(at, $__interval), reason AS metric, count(*) AS packets
+FROM (SELECT received_at AS at, reason FROM quarantine UNION ALL SELECT received_at, reason FROM dead_letters) aside
+WHERE $__timeFilter(at) GROUP BY 1, 2 ORDER BY 1
+"""
+LETTERS = """
+SELECT received_at, 'dead letter' AS kind, device, reason, detail, size_bytes AS size FROM dead_letters
+WHERE $__timeFilter(received_at)
+UNION ALL
+SELECT received_at, 'quarantine', device, reason, detail::text, size_bytes FROM quarantine
+WHERE $__timeFilter(received_at) ORDER BY 1 DESC LIMIT 200
+"""
+BEHIND = """
+SELECT extract(epoch FROM now() - max(stored_at)) AS seconds FROM packets WHERE received_at > now() - interval '1 day'
+"""
+
+
+def make() -> dict[str, Any]:
+    slow = ((None, "green"), (60, "orange"), (300, "red"))
+    return board(
+        "fleetstream-pipeline", "Fleetstream / Pipeline", "Rate, latency, lateness, and what was set aside.",
+        [
+            [number("Since the last row", "Age of the newest stored packet. Grows when nothing is stored.", BEHIND, "s",
+                    steps=slow)],
+            [
+                lines("Stored", "Samples that became rows.", RATE, "samples/s"),
+                lines("Receipt to row", "From the gateway's stamp to the committed row.", STORE, "s"),
+                lines("Lateness", "From the packet's newest sample to its receipt: links, backlogs, flat batteries.",
+                      LATENESS, "s"),
+                lines("Corrected windows", "Windows that late packets changed, by the time they tell about.", CORRECTED,
+                      bars=True),
+            ],
+            [lines("Set aside", "Quarantined and dead-lettered packets by reason.", ASIDE, width=24, bars=True)],
+            [rows("Newest set aside", "With reason and size; the bytes are kept in the store.", LETTERS,
+                  units={"size": "By"})],
+        ],
+    )  # fmt: skip
