@@ -37,8 +37,10 @@ MENU = (
     ("swap", "infra.cli.swap"),
     ("drop", "infra.cli.drop"),
     ("device", "infra.cli.device"),
+    ("command", "infra.cli.command"),
     ("tenant", "infra.cli.tenant"),
     ("key", "infra.cli.key"),
+    ("grafana", "infra.cli.grafana"),
     ("score", "infra.cli.score"),
     ("config", "infra.cli.config"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def signal_numbers() -> str:
     return "{\n" + ",\n".join(rows) + "\n}\n"
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/signals.md": signals_page,
     "docs/reference/topics.md": topics_page,
     "docs/reference/views.md": views_page,
