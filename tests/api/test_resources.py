@@ -128,6 +128,43 @@ def test_ledger_accounts_for_every_packet(fleet: Fleet, server: Server) -> None:
     assert rest["items"][0]["accepted_samples"] is None and rest["next"] is None
 
 
+def test_the_ledger_says_where_the_rest_is_and_null_for_what_nobody_said(fleet: Fleet, server: Server) -> None:
+    one, two, tenant = fleet.devices["north-1"], fleet.devices["north-2"], fleet.tenants["north"]
+    account = '{"accepted_samples": 100, "oldest_unacked_ms": 900, "not_accepted_samples": 3, "held": [[1, 9, 9]]}'
+    fleet.execute(
+        "INSERT INTO seen_ranges VALUES (%s, 1, 7, %s, '{[1,5)}', 4, 40, 0), (%s, 1, 7, %s, '{[1,3)}', 2, 20, 0)",
+        one, tenant, two, tenant,
+    )  # fmt: skip
+    fleet.execute("INSERT INTO agent_status VALUES (%s, 1, 7, %s, 11, 0, now(), %s)", one, tenant, account)
+    fleet.execute("INSERT INTO agent_gaps VALUES (%s, 1, 5, 6, %s, 2, 0, 2, 20, 7, now())", one, tenant)
+    fleet.execute("INSERT INTO agent_gaps VALUES (%s, 1, 1, 9, %s, 3, 1, 0, 0, 7, now())", two, tenant)
+    fleet.execute(
+        "INSERT INTO ledger_gaps (device_key, boot_epoch, tenant_id, numbers, missing, since, opened_at)"
+        " VALUES (%s, 1, %s, '{[7,9)}', '{[7,9)}', now(), now())", one, tenant,
+    )  # fmt: skip
+    with server.client(fleet.key("north", "auditor")) as client:
+        body = client.get("/api/v1/ledger").json()
+        dropped = client.get("/api/v1/ledger/drops", params={"limit": 1}).json()
+        more = client.get("/api/v1/ledger/drops", params={"limit": 1, "cursor": dropped["next"]}).json()
+        gaps = client.get("/api/v1/ledger/gaps", params={"state": "open", "device": "north-1"}).json()
+        nothing = client.get("/api/v1/ledger/gaps", params={"cursor": gaps["next"] or "W10"})
+        alone = client.get("/api/v1/ledger", params={"device": "north-2"}).json()
+    told, silent = body["items"]
+    assert (told["confirmed_packets"], told["held_packets"], told["on_its_way_packets"]) == (7, 1, 3)
+    assert told["missing_packets"] == 4 and told["dropped_packets"] == 2 and told["not_accepted_samples"] == 3
+    assert told["oldest_waiting_ms"] >= 900 and told["heard_at"] == told["reported_at"]
+    for name in ("confirmed_packets", "held_packets", "on_its_way_packets", "not_accepted_samples", "heard_at"):
+        assert silent[name] is None
+    assert body["totals"]["open_gaps"] == 1 and body["totals"]["confirmed_packets"] == 7
+    assert alone["items"] == [silent]
+    (first,), (second,) = dropped["items"], more["items"]
+    assert (first["reason"], first["class"], first["first_seq"], first["packets"]) == ("spool_age", "bulk", 5, 2)
+    assert (second["reason"], second["packets"], more["next"]) == ("corrupt_spool", None, None)
+    [gap] = gaps["items"]
+    assert (gap["state"], gap["missing_packets"], gap["first_seq"], gap["last_seq"]) == ("open", 2, 7, 8)
+    assert nothing.status_code == 422
+
+
 def test_what_was_set_aside_is_counted_by_reason(fleet: Fleet, server: Server) -> None:
     for number, reason in enumerate(("bad_crc", "bad_crc", "stale")):
         fleet.insert("refused", {

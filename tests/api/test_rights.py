@@ -30,6 +30,8 @@ ALLOWED = {
     "/api/v1/assets/{name}/windows": TELEMETRY,
     "/api/v1/stream": TELEMETRY,
     "/api/v1/ledger": EVIDENCE,
+    "/api/v1/ledger/drops": EVIDENCE,
+    "/api/v1/ledger/gaps": EVIDENCE,
     "/api/v1/quarantine": EVIDENCE,
     "/api/v1/dead-letters": EVIDENCE,
 }

@@ -98,6 +98,16 @@ def busy(fleet: Fleet) -> Fleet:
             "INSERT INTO agent_status VALUES (%s, 1, 7, %s, %s, 0, now(), '{\"accepted_samples\": 38000,"
             ' "oldest_unacked_ms": 900}\')', key, tenant, 1905 if number == 0 else 1901,
         )  # fmt: skip
+    key, tenant = fleet.devices["north-1"], fleet.tenants["north"]
+    fleet.execute(
+        "UPDATE agent_status SET account = account || '{\"held\": [[1, 1800, 1801]], \"not_accepted_samples\": 0}'"
+        " WHERE device_key = %s", key,
+    )  # fmt: skip
+    fleet.execute(
+        "INSERT INTO ledger_gaps (device_key, boot_epoch, tenant_id, numbers, missing, since, opened_at)"
+        " VALUES (%s, 1, %s, '{[1800,1805)}', '{[1800,1805)}', now() - interval '20 min', now())", key, tenant,
+    )  # fmt: skip
+    fleet.execute("INSERT INTO agent_gaps VALUES (%s, 1, 3, 9, %s, 1, 0, 7, 70, 20, now())", key, tenant)
     return fleet
 
 
@@ -173,7 +183,13 @@ def test_the_ledger(busy: Fleet, server: Server, browser: Browser, pictures: Pat
         browser.wait_for("document.querySelectorAll('.ledger tbody tr').length === 4")
         browser.photograph(pictures / f"ledger-{name}.png")
         assert browser.ask("document.documentElement.scrollWidth <= innerWidth")
-    assert "5 packets are under way" in browser.ask("document.querySelector('.verdict').textContent")
+    verdict = browser.ask("document.querySelector('.verdict').textContent")
+    assert "5 packets are under way" in verdict and "1 gap is older than the limit" in verdict
+    rows = browser.ask("[...document.querySelectorAll('.ledger tbody tr')].map((row) => row.innerText.split('\\t'))")
+    assert [row[3].strip() for row in rows if row[0].strip() == "north-1"] == ["1\u202f902"]
+    assert {row[3].strip() for row in rows if row[0].strip() != "north-1"} == {"–"}, "nobody said: a dash, not zero"
+    page = browser.ask("document.querySelector('main, body').innerText")
+    assert "1800–1804" in page and "its buffer was full" in page
     assert browser.complaints == []
 
 
