@@ -40,6 +40,13 @@ class Metrics:
         self.outbox_oldest = Gauge(
             "fleetstream_api_outbox_oldest_seconds", "Age of the oldest row not published", registry=self.registry
         )
+        self.commands_looked_at = Counter(
+            "fleetstream_api_commands_looked_at_total", "Times the clerk decided about an open command",
+            registry=self.registry,
+        )  # fmt: skip
+        self.command_answers = Counter(
+            "fleetstream_api_command_answers_total", "Answers of devices that changed a command", registry=self.registry
+        )
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

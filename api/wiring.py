@@ -20,8 +20,10 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI
 
+from api.answers import AnswerConsumer
 from api.app import create_app
 from api.auth import Doorman
+from api.clerk import Clerk
 from api.errors import SettingsError
 from api.kafka import KafkaPublisher
 from api.keys import NewKey, new_key
@@ -29,6 +31,7 @@ from api.limits import Buckets, Seats
 from api.live import Hub
 from api.metrics import Metrics
 from api.queries.outbox import Outbox
+from api.queries.clerk import ClerkStore
 from api.queries.pool import Store
 from api.relay import Clock, Relay, RelayPace
 from api.services import Services, StoreKeys, StoreWatcher
@@ -75,12 +78,23 @@ def build_relay(settings: ApiSettings, metrics: Metrics) -> Relay:
 
 def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
     """The application, with the relay beside it when asked for and configured."""
+def build_clerk(settings: ApiSettings, metrics: Metrics) -> Clerk:
+    """Raises SettingsError when no ``relay_dsn`` is set: the clerk works where the relay does."""
+    if settings.relay_dsn is None:
+        raise SettingsError("the clerk needs a connection; set FLEETSTREAM__API__RELAY_DSN (role fleetstream_sink)")
+    topics, dsn = Topics(settings.topic_prefix), settings.relay_dsn.get_secret_value()
+    answers = AnswerConsumer(settings.kafka_bootstrap, topics.answers.name, f"{settings.topic_prefix}.clerk")
+    return Clerk(
+        ClerkStore(dsn), answers, _now_ms, time.monotonic, metrics, asks_for_gaps=settings.asks_for_gaps
+    )  # fmt: skip
+
+
     metrics = Metrics()
     if not with_relay or settings.relay_dsn is None:
         return create_app(build_services(settings, metrics, lambda: True))
     relay = build_relay(settings, metrics)
     services = build_services(settings, metrics, lambda: relay.working(RELAY_SILENT_S))
-    return create_app(services, _beside(relay))
+    return create_app(services, _beside(relay, build_clerk(settings, metrics)))
 
 
 class Server(uvicorn.Server):
@@ -129,37 +143,43 @@ def run_server(with_relay: bool) -> None:
 
 
 def run_relay() -> None:
-    """Relay until SIGTERM or SIGINT."""
-    relay = build_relay(load_settings(), Metrics())
-    asyncio.run(_until_told(relay))
+    """Relay, and send commands, until SIGTERM or SIGINT."""
+    settings, metrics = load_settings(), Metrics()
+    asyncio.run(_until_told(build_relay(settings, metrics), build_clerk(settings, metrics)))
 
 
-async def _until_told(relay: Relay) -> None:
-    task = asyncio.create_task(relay.run())
+async def _until_told(*workers: Relay | Clerk) -> None:
+    tasks = [asyncio.create_task(worker.run()) for worker in workers]
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    await asyncio.gather(task, return_exceptions=True)
+        loop.add_signal_handler(number, lambda: [task.cancel() for task in tasks])
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _beside(relay: Relay) -> Callable[[], AbstractAsyncContextManager[None]]:
+def _beside(*workers: Relay | Clerk) -> Callable[[], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
-        task = asyncio.create_task(relay.run(), name="relay")
-        task.add_done_callback(_tell_end)
+        tasks = [asyncio.create_task(worker.run(), name=type(worker).__name__.lower()) for worker in workers]
+        for task in tasks:
+            task.add_done_callback(_tell_end)
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     return running
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """The relay retries every fault it knows; another one is a defect, and readiness tells it too."""
+    """Relay and clerk retry every fault they know; another one is a defect (readiness tells the relay's too)."""
     if not task.cancelled():
-        log.critical("event=relay_ended fix=restart_this_process", exc_info=task.exception())
+        log.critical("event=%s_ended fix=restart_this_process", task.get_name(), exc_info=task.exception())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _now() -> datetime:

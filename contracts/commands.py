@@ -108,4 +108,16 @@ def decode_answer(data: bytes) -> Answer:
         raise Rejected("bad_answer", "reason or detail has the wrong form")
     if not all(type(number) is int and abs(number) < 2**63 for number in numbers):
         raise Rejected("bad_answer", "a number is out of bounds")
+    _check_storable([*texts, answer.reason, answer.detail])
     return answer
+
+
+def _check_storable(content: list[Any]) -> None:
+    """A database takes neither NUL nor half a surrogate pair nor NaN: refused at the door, not by the last reader."""
+    try:
+        text = json.dumps(content, allow_nan=False, ensure_ascii=False)
+        text.encode()
+    except (ValueError, RecursionError) as error:
+        raise Rejected("bad_answer", str(error)) from error
+    if "\\u0000" in text:
+        raise Rejected("bad_answer", "text with NUL")
