@@ -30,8 +30,8 @@ from api.keys import NewKey, new_key
 from api.limits import Buckets, Seats
 from api.live import Hub
 from api.metrics import Metrics
-from api.queries.outbox import Outbox
 from api.queries.clerk import ClerkStore
+from api.queries.outbox import Outbox
 from api.queries.pool import Store
 from api.relay import Clock, Relay, RelayPace
 from api.services import Services, StoreKeys, StoreWatcher
@@ -76,8 +76,6 @@ def build_relay(settings: ApiSettings, metrics: Metrics) -> Relay:
     return Relay(outbox, KafkaPublisher(settings.kafka_bootstrap), Topics(settings.topic_prefix), clock, metrics, pace)
 
 
-def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
-    """The application, with the relay beside it when asked for and configured."""
 def build_clerk(settings: ApiSettings, metrics: Metrics) -> Clerk:
     """Raises SettingsError when no ``relay_dsn`` is set: the clerk works where the relay does."""
     if settings.relay_dsn is None:
@@ -89,6 +87,8 @@ def build_clerk(settings: ApiSettings, metrics: Metrics) -> Clerk:
     )  # fmt: skip
 
 
+def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
+    """The application, with the relay beside it when asked for and configured."""
     metrics = Metrics()
     if not with_relay or settings.relay_dsn is None:
         return create_app(build_services(settings, metrics, lambda: True))
