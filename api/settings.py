@@ -44,9 +44,9 @@ class ApiSettings(BaseSettings):
     relay_poll_ms: int = Field(200, ge=10)
     relay_batch: int = Field(500, ge=1, le=10_000)
     relay_beat_s: float = Field(5.0, gt=0)
+    asks_for_gaps: bool = Field(True, description="ask devices for what the ledger misses longer than its limit")
     outbox_keep_h: float = Field(24.0, ge=0, description="published outbox rows older than this are deleted")
 
-    asks_for_gaps: bool = Field(True, description="ask devices for what the ledger misses longer than its limit")
     @classmethod
     def settings_customise_sources(
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource,
