@@ -1,7 +1,8 @@
 """A disk that loses power: SQLite writes through this model, and what was not synced survives only in torn pieces.
 
-Writes lie in a cache until ``xSync``. A cut keeps each 512-byte sector of each unsynced write, and each unsynced
-truncation, with probability one half. What was synced stays.
+Writes lie in a cache until ``xSync``. A cut keeps each 512-byte sector of each unsynced write whole (one half), torn
+somewhere inside (one tenth) or not at all, and each unsynced truncation with probability one half. What was synced
+stays. A disk can also write down every operation (``log``), so that one run is cut at thousands of instants.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from edge_agent.database import Row
 from edge_agent.errors import SpoolCorruptError, SpoolFullError
 
 SECTOR_BYTES = 512
+WHOLE, TORN = 0.5, 0.1
+Operation = tuple[str, str, int, bytes]
+"""("write", file, offset, data), ("truncate", file, size, b""), ("sync", file, 0, b""), ("delete", file, 0, b"")."""
 
 
 class PowerCutError(Exception):
@@ -53,8 +57,11 @@ class FileModel:
                     del left[offset:]
                 continue
             for start in range(0, len(data), SECTOR_BYTES):
-                if dice.random() < 0.5:
-                    _put(left, offset + start, data[start : start + SECTOR_BYTES])
+                sector, fate = data[start : start + SECTOR_BYTES], dice.random()
+                if fate < WHOLE:
+                    _put(left, offset + start, sector)
+                elif fate < WHOLE + TORN:
+                    _put(left, offset + start, sector[: dice.randrange(len(sector) + 1)])
         return bytes(left)
 
 
@@ -73,6 +80,27 @@ class Disk:
         self.is_dead = False
         self.ignores_sync = False
         """The control: a disk (or ``synchronous=OFF``) that does not keep its word loses what was accepted."""
+        self.log: list[Operation] | None = None
+
+    def file(self, name: str) -> FileModel:
+        """The file of this name, made when it is not there."""
+        return self.files.setdefault(name, FileModel())
+
+    def do(self, operation: Operation) -> None:
+        """Carry one operation out, unless the power is gone."""
+        if not self.alive():
+            return
+        if self.log is not None:
+            self.log.append(operation)
+        what, name, number, data = operation
+        if what == "write":
+            self.file(name).write(number, data)
+        elif what == "truncate":
+            self.file(name).truncate(number)
+        elif what == "delete":
+            self.files.pop(name, None)
+        elif not self.ignores_sync:
+            self.file(name).sync()
 
     def alive(self) -> bool:
         """Count one write or sync; the one that meets the cut raises, later ones (closing) have no effect."""
@@ -90,22 +118,19 @@ class Disk:
 class _OpenFile:
     def __init__(self, disk: Disk, name: str) -> None:
         self._disk, self._name = disk, name
-        self._file = disk.files.setdefault(name, FileModel())
+        self._file = disk.file(name)
 
     def xRead(self, amount: int, offset: int) -> bytes:
         return bytes(self._file.seen[offset : offset + amount])
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        if self._disk.alive():
-            self._file.write(offset, bytes(data))
+        self._disk.do(("write", self._name, offset, bytes(data)))
 
     def xTruncate(self, size: int) -> None:
-        if self._disk.alive():
-            self._file.truncate(size)
+        self._disk.do(("truncate", self._name, size, b""))
 
     def xSync(self, _flags: int) -> bool:
-        if self._disk.alive() and not self._disk.ignores_sync:
-            self._file.sync()
+        self._disk.do(("sync", self._name, 0, b""))
         return True
 
     def xFileSize(self) -> int:
@@ -150,11 +175,33 @@ class ModelVfs(apsw.VFS):
         return Path(pathname).name in self.disk.files
 
     def xDelete(self, filename: str, _syncdir: bool) -> None:
-        if self.disk.alive():
-            self.disk.files.pop(Path(filename).name, None)
+        self.disk.do(("delete", Path(filename).name, 0, b""))
 
     def xFullPathname(self, name: str) -> str:
         return name
+
+
+class ModelBlockFile:
+    """A recorder's file on the same disk (``edge_agent.recorder.blockfile.BlockFile``)."""
+
+    def __init__(self, disk: Disk, path: Path, size_bytes: int) -> None:
+        self._disk, self._name = disk, path.name
+        if len(disk.file(self._name).seen) < size_bytes:
+            # claimed once, at the first start, long before any crash
+            disk.files[self._name] = FileModel(bytes(size_bytes))
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._disk.file(self._name).seen)
+
+    def read(self, offset: int, count: int) -> bytes:
+        return bytes(self._disk.file(self._name).seen[offset : offset + count])
+
+    def write(self, offset: int, data: bytes) -> None:
+        self._disk.do(("write", self._name, offset, bytes(data)))
+
+    def sync(self) -> None:
+        self._disk.do(("sync", self._name, 0, b""))
 
 
 class ModelDatabase:
