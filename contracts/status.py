@@ -44,6 +44,12 @@ class AgentStatus:
 
     Since the spool was made; the only account of them."""
 
+    refused_readings: int = 0
+    """What sources gave and no packet can carry (no such signal, no time), in this run; their source is at fault."""
+
+    strange_messages: int = 0
+    """What came down and was not understood, in this run."""
+
     held: tuple[tuple[int, int, int], ...] | None = None
     """(boot epoch, first, last) of everything still in the spool, of every epoch; None: the agent does not say.
 

@@ -38,7 +38,7 @@ from edge_agent.packing import Packer
 from edge_agent.recorder.post import CrashPost
 from edge_agent.sampling import Sampler
 from edge_agent.settings import AgentSettings
-from edge_agent.sources.base import Source
+from edge_agent.sources.base import CountsRefusals, Source
 from edge_agent.spool import Spool
 from edge_agent.spool_index import split_id
 from edge_agent.spool_model import Stored
@@ -368,7 +368,10 @@ class Agent:
     def send_status(self) -> bool:
         if self.spool is None:
             return False
+        source = self._parts.source
+        refused = sum(self._parts.packer.refused.values())
+        refused += source.bad_lines if isinstance(source, CountsRefusals) else 0
         status = agent_status(
-            self._settings.device, self._clock.now_ms(), self.spool, self._parts.uplink.refused_publishes, self.waiting
+            self._settings.device, self._clock.now_ms(), self.spool, self._parts.uplink, self.waiting, refused
         )
         return self._parts.uplink.send_status(encode_status(status))

@@ -7,7 +7,7 @@ import { age, count, moment, plural, waited } from "./format.js";
 const RELOAD_MS = 5000;
 const TILES = [
   ["accepted_packets", "Accepted", "packets that agents have durably taken in"],
-  ["confirmed_packets", "Confirmed", "packets that devices were told are safe in the log"],
+  ["confirmed_packets", "Confirmed", "packets that devices were told are safe in the log, as far as they have said"],
   ["stored_packets", "Stored", "packets in the store, each once"],
   ["missing_packets", "Under way", "accepted, and not stored or set aside yet; lost only if it stays"],
   ["held_packets", "On devices", "packets that devices still hold, as they last said"],

@@ -23,6 +23,13 @@ class Reading(NamedTuple):
 
 
 @runtime_checkable
+class CountsRefusals(Protocol):
+    """A source that can be given what is no reading; it leaves it out and counts it."""
+
+    bad_lines: int
+
+
+@runtime_checkable
 class Source(Protocol):
     """One supplier of readings for one device."""
 

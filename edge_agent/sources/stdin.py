@@ -10,7 +10,7 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from contracts.errors import Rejected
@@ -19,6 +19,8 @@ from edge_agent.sources.base import Reading
 
 log = logging.getLogger("edge_agent.sources")
 QUEUE_READINGS = 10_000
+MAX_LINE_CHARACTERS = 4_096
+"""A longer line is no reading; it is passed over in pieces, so it costs no more memory than this."""
 
 
 class StdinSource:
@@ -48,7 +50,7 @@ class StdinSource:
         """The pipe belongs to the process."""
 
     def _listen(self) -> None:
-        for line in self._stream:
+        for line in self._lines():
             try:
                 path, at_ms, value, *quality = json.loads(line)
                 number = catalogue().by_path(path).number
@@ -57,3 +59,11 @@ class StdinSource:
                 self.bad_lines += 1
                 log.warning("event=bad_line count=%d", self.bad_lines)
         self._ended.set()
+
+    def _lines(self) -> Iterator[str]:
+        """Lines of bounded length; an empty one, which is no reading, in place of a longer one."""
+        while line := self._stream.readline(MAX_LINE_CHARACTERS):
+            too_long = len(line) == MAX_LINE_CHARACTERS and not line.endswith("\n")
+            yield "" if too_long else line
+            while too_long and not line.endswith("\n") and line:
+                line = self._stream.readline(MAX_LINE_CHARACTERS)

@@ -5,6 +5,7 @@ Exit code 4 when something accepted is neither stored nor accounted for and the 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import psycopg
@@ -16,57 +17,170 @@ from infra.errors import SetupError
 from infra.rooms import reader_dsn
 
 EXIT_MISSING = 4
+SHOWN_RANGES = 6
 
-QUERY = """
-SELECT tenant, device, boot_epoch, accepted_packets, stored_packets, stored_samples, duplicates_suppressed,
-       dropped_packets, quarantined_packets, dead_lettered_packets,
-       (SELECT coalesce(sum(upper(r) - lower(r)), 0)::bigint FROM unnest(missing) AS r) AS missing_packets,
-       missing::text AS missing, oldest_unacked_ms, reported_at
+LEDGER = """
+SELECT tenant, device, boot_epoch, accepted_packets, accepted_samples, confirmed_packets, held_packets, stored_packets,
+       stored_samples, evidence_packets, duplicates_suppressed, dropped_packets, dropped_samples, quarantined_packets,
+       dead_lettered_packets, numbers_in(missing) AS missing_packets, missing::text AS missing,
+       CASE WHEN on_its_way IS NOT NULL THEN numbers_in(on_its_way) END AS on_its_way_packets,
+       on_its_way::text AS on_its_way, not_accepted_samples, oldest_waiting_ms, oldest_unacked_ms, reported_at, heard_at
 FROM ledger WHERE %(device)s::text IS NULL OR device = %(device)s::text
 ORDER BY tenant, device, boot_epoch
 """
-COLUMNS = (
-    "device", "boot_epoch", "accepted_packets", "stored_packets", "duplicates_suppressed", "dropped_packets",
-    "quarantined_packets", "dead_lettered_packets", "missing_packets", "missing",
+DROPS = """
+SELECT tenant, device, boot_epoch, first_seq, last_seq, reason, class, packets, samples, reported_at FROM drops
+WHERE %(device)s::text IS NULL OR device = %(device)s::text ORDER BY tenant, device, boot_epoch, first_seq
+"""
+GAPS = """
+SELECT tenant, device, boot_epoch, state, missing_packets, missing::text AS missing, first_seq, last_seq, since,
+       opened_at, ended_at, (extract(epoch FROM coalesce(ended_at, now()) - since) * 1000)::bigint AS stood_ms
+FROM gaps WHERE (%(device)s::text IS NULL OR device = %(device)s::text) AND (ended_at IS NULL OR %(ended)s)
+ORDER BY tenant, device, boot_epoch, first_seq
+"""
+COLUMNS = {
+    "device": "device", "boot_epoch": "boot", "accepted_packets": "accepted", "confirmed_packets": "confirmed",
+    "stored_packets": "stored", "missing_packets": "missing", "held_packets": "on device",
+    "duplicates_suppressed": "repeats", "dropped_packets": "dropped", "quarantined_packets": "quarantined",
+    "dead_lettered_packets": "refused", "not_accepted_samples": "samples never accepted",
+    "oldest_waiting_ms": "oldest waiting", "heard_at": "heard",
+}  # fmt: skip
+"""Of the table: what the view says, and how people read it."""
+SUMS = (
+    "accepted_packets", "confirmed_packets", "held_packets", "stored_packets", "stored_samples", "evidence_packets",
+    "duplicates_suppressed", "dropped_packets", "quarantined_packets", "dead_lettered_packets", "missing_packets",
+    "on_its_way_packets", "not_accepted_samples",
 )  # fmt: skip
-SUMS = COLUMNS[2:9]
 
 app = typer.Typer()
 
 
-@app.command(epilog="Example: fleetstream ledger --device car-001 --json")
+@app.command(epilog="Example: fleetstream ledger --device car-001 --missing")
 def ledger(
     device: str | None = typer.Option(None, "--device", help="One device only."),
+    missing: bool = typer.Option(
+        False, "--missing", help="Only what is missing or dropped: ranges, where, since when."
+    ),
     settled: bool = typer.Option(False, "--settled", help="Treat what is on its way as missing (exit code 4)."),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Per device and boot epoch: accepted, stored, suppressed, dropped, set aside, missing."""
-    rows = read_ledger(reader_dsn(open_stack(load_settings())), device)
+    """Per device and boot epoch: accepted, confirmed, stored, suppressed, dropped, set aside, missing."""
+    rows, drops, gaps = read_all(reader_dsn(open_stack(load_settings())), device, ended=as_json and not missing)
     total = totals(rows)
+    shown = [row for row in rows if row["missing_packets"]] if missing else rows
     if as_json:
-        print_json({"devices": rows, "total": total})
+        print_json({"devices": shown, "total": total, "drops": drops, "gaps": gaps})
+    elif missing:
+        _show_missing(shown, drops, gaps)
     else:
-        shown = [[_short(row[name]) for name in COLUMNS] for row in rows]
-        print_table(list(COLUMNS), [*shown, ["total", "", *(total[name] for name in SUMS), ""]])
+        lines = [[_cell(name, row[name]) for name in COLUMNS] for row in rows]
+        sums = [_cell(name, total.get(name, "")) for name in COLUMNS]
+        print_table(list(COLUMNS.values()), [*lines, ["total", *sums[1:]]])
+        typer.echo("packets, unless it says samples; – means that nobody has said it")
     if settled and total["missing_packets"]:
         raise typer.Exit(EXIT_MISSING)
 
 
-def read_ledger(dsn: str, device: str | None = None) -> list[dict[str, Any]]:
-    """Rows of the ledger view. Raises SetupError when the store does not answer."""
+def read_all(
+    dsn: str, device: str | None = None, *, ended: bool = False
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
+    """(ledger, drops, gaps) in one snapshot; ``ended`` gaps too. Raises SetupError when the store does not answer."""
     try:
         with psycopg.connect(dsn, row_factory=dict_row) as connection:
-            return list(connection.execute(QUERY, {"device": device}))
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            asked = {"device": device, "ended": ended}
+            ledger, drops, gaps = (connection.execute(query, asked).fetchall() for query in (LEDGER, DROPS, GAPS))
+            return ledger, drops, gaps
     except psycopg.OperationalError as error:
         raise SetupError(
             f"The store does not answer; nothing is lost; `fleetstream status` tells why ({error})"
         ) from error
 
 
-def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
-    return {name: sum(int(row[name] or 0) for row in rows) for name in SUMS}
+def totals(rows: list[dict[str, Any]]) -> dict[str, int | None]:
+    """Sums; None where no row says anything."""
+    known = {name: [int(row[name]) for row in rows if row[name] is not None] for name in SUMS}
+    return {name: sum(values) if values or not rows else None for name, values in known.items()}
 
 
-def _short(value: Any) -> str:
-    text = "" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def age(ms: int | None) -> str:
+    """An age as people say it, – when nobody knows it.
+
+    >>> age(None), age(900), age(90_000), age(7_200_000), age(300_000_000)
+    ('–', '0.9 s', '90 s', '120 min', '83 h')
+    """
+    if ms is None:
+        return "–"
+    for unit, size_ms, most in (("s", 1_000, 120), ("min", 60_000, 180), ("h", 3_600_000, 96)):
+        if ms < size_ms * most:
+            return f"{ms / size_ms:.1f} {unit}" if ms < 10_000 else f"{round(ms / size_ms)} {unit}"
+    return f"{round(ms / 86_400_000)} d"
+
+
+def _show_missing(rows: list[dict[str, Any]], drops: list[dict[str, Any]], gaps: list[dict[str, Any]]) -> None:
+    if rows:
+        print_table(
+            ["device", "boot", "missing", "which", "left the device", "on device", "oldest waiting"],
+            [
+                [
+                    row["device"], row["boot_epoch"], row["missing_packets"], _ranges(row["missing"]),
+                    _known(row["on_its_way_packets"]), _known(row["held_packets"]), age(row["oldest_waiting_ms"]),
+                ]
+                for row in rows
+            ],
+        )  # fmt: skip
+    else:
+        typer.echo("nothing is missing")
+    if gaps:
+        typer.echo("\ngaps")
+        print_table(
+            ["device", "boot", "state", "missing", "which", "since", "for"],
+            [
+                [
+                    gap["device"], gap["boot_epoch"], gap["state"], gap["missing_packets"], _ranges(gap["missing"]),
+                    _moment(gap["since"]), age(gap["stood_ms"]),
+                ]
+                for gap in gaps
+            ],
+        )  # fmt: skip
+    if drops:
+        typer.echo("\ndropped by agents")
+        print_table(
+            ["device", "boot", "numbers", "reason", "class", "packets", "samples", "reported"],
+            [
+                [
+                    one["device"], one["boot_epoch"], f"{one['first_seq']}-{one['last_seq']}", one["reason"],
+                    one["class"], _known(one["packets"]), _known(one["samples"]), _moment(one["reported_at"]),
+                ]
+                for one in drops
+            ],
+        )  # fmt: skip
+
+
+def _cell(name: str, value: Any) -> str:
+    if name == "oldest_waiting_ms":
+        return "" if value == "" else age(value)
+    if name == "heard_at":
+        return "" if value == "" else _moment(value)
+    return _known(value)
+
+
+def _known(value: Any) -> str:
+    return "–" if value is None else str(value)
+
+
+def _moment(value: Any) -> str:
+    return "never" if value is None else value.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def _ranges(multirange: str) -> str:
+    """``{[5,8),[11,12)}`` as people write it: ``5-7, 11``."""
+    parts = _pairs(multirange)
+    texts = [str(first) if first == last else f"{first}-{last}" for first, last in parts[:SHOWN_RANGES]]
+    return ", ".join(texts) + (f" and {len(parts) - SHOWN_RANGES} more" if len(parts) > SHOWN_RANGES else "")
+
+
+def _pairs(multirange: str) -> list[tuple[int, int]]:
+    inner: Iterable[str] = multirange.strip("{}").split("),[") if len(multirange) > 2 else ()
+    ends = (text.strip("[)").split(",") for text in inner)
+    return [(int(first), int(last) - 1) for first, last in ends]

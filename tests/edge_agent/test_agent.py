@@ -240,6 +240,8 @@ def test_strange_messages_change_nothing(tmp_path: Path) -> None:
     rig.run(2_000)
     assert rig.agent.spool is not None
     assert rig.agent.spool.index.total.packets == len(rig.history)
+    rig.run(20_000)
+    assert rig.cloud.statuses[-1].strange_messages == 3
     rig.agent.stop(0)
 
 

@@ -15,6 +15,7 @@ import pytest
 from edge_agent.errors import RecordingError
 from edge_agent.sources import SOURCES, CsvSource, Reading, ScriptedSource, Source, StdinSource
 from edge_agent.sources.recording import Values
+from edge_agent.sources.stdin import MAX_LINE_CHARACTERS, QUEUE_READINGS
 
 ROWS = "time,Vehicle.Speed,Vehicle.TraveledDistance\n1000,10.5,\n2000,10.5,7\n3000,,8\n4000,11,8\n"
 
@@ -97,6 +98,41 @@ def test_speed_and_compression(tmp_path: Path) -> None:
 def test_a_bad_recording_names_its_line(tmp_path: Path, text: str, where: str) -> None:
     with pytest.raises(RecordingError, match=where):
         read_all(CsvSource(recording(tmp_path, text)))
+
+
+def test_a_line_without_end_costs_no_memory_and_is_one_bad_line() -> None:
+    good = json.dumps(["Vehicle.Speed", 1, 2.5])
+    asked: list[int] = []
+
+    class Pipe(io.StringIO):
+        def readline(self, size: int | None = -1, /) -> str:
+            asked.append(size or 0)
+            return super().readline(size)
+
+    blank = " " * (3 * MAX_LINE_CHARACTERS)
+    source = StdinSource(Pipe(f"{good}{blank}\n{good}\n{blank}"))
+    assert read_all(source) == [Reading(1, 1, 2.5)]
+    assert source.bad_lines == 2 and set(asked) == {MAX_LINE_CHARACTERS}
+
+
+def test_a_fast_writer_is_slowed_down_by_its_pipe() -> None:
+    """The thread takes from the pipe only what the bounded queue has room for."""
+    taken = 0
+
+    class Endless(io.StringIO):
+        def readline(self, size: int | None = -1, /) -> str:
+            nonlocal taken
+            taken += 1
+            return "" if taken > 3 * QUEUE_READINGS else f'["Vehicle.Speed", {taken}, 1]\n'
+
+    source = StdinSource(Endless())
+    waiting = threading.Event()
+    while not (source._queue.full() and taken > QUEUE_READINGS):
+        waiting.wait(0.005)
+    assert taken == QUEUE_READINGS + 1, "one more is held by the thread that waits for room"
+    first = source.read(0, 1)
+    assert first == [Reading(1, 1, 1.0)]
+    assert len(read_all(source)) == 3 * QUEUE_READINGS - 1
 
 
 def test_bad_lines_of_a_pipe_are_counted() -> None:

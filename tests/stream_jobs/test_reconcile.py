@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,12 +15,14 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from contracts.ranges import count, normalise, ranges_of, without
 from contracts.stamp import STAMP_HEADER
 from contracts.status import AgentStatus, encode_status
 from contracts.tables import ROLE_READER, ROLE_SINK
 from contracts.topics import Topics
+from infra.cli import reconcile as command
 from infra.migrate import maintain
 from stream_jobs.log import LogReader
 from stream_jobs.reconcile import (
@@ -75,7 +80,7 @@ class Line:
     def take(self, only: str = "") -> None:
         """Store everything that the log holds, as ingest does."""
         log = LogReader(self.bootstrap, list(topic_kinds(self.prefix))).state()
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "t", "auto.offset.reset": "earliest"})
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "t"})
         places = {
             (name, number): extent
             for name, parts in log.extents.items()
@@ -85,9 +90,7 @@ class Line:
         consumer.assign([TopicPartition(*place, extent.begin) for place, extent in places.items()])
         records: list[Record] = []
         while len(records) < sum(extent.end - extent.begin for extent in places.values()):
-            for message in consumer.consume(500, 1.0):
-                stamp = next(value for name, value in message.headers() if name == STAMP_HEADER)
-                records.append(Record(message.value(), stamp, message.offset(), message.topic(), message.partition()))
+            records += [_record(message) for message in consumer.consume(500, 1.0)]
         consumer.close()
         batch = Batch(assemble(table(records), make_topics(self.prefix, log)), catalogue_scales())
         with connect(self.dsn) as connection:
@@ -125,6 +128,11 @@ class Line:
 
     def reconcile(self, *, deep: bool = False, device: str | None = None, wait_s: float = 0.0) -> Report:
         return make_reconciler(self.bootstrap, self.prefix, self.reader).run(device, deep=deep, wait_s=wait_s)
+
+
+def _record(message: Any) -> Record:
+    stamp = next(value for name, value in message.headers() if name == STAMP_HEADER)
+    return Record(message.value(), stamp, message.offset(), message.topic(), message.partition())
 
 
 def named(report: Report) -> set[tuple[str, str, tuple[tuple[int, int], ...]]]:
@@ -248,6 +256,22 @@ def test_what_retention_took_is_stored_all_the_same(line: Line) -> None:
     with psycopg.connect(line.dsn) as connection:
         assert connection.execute("SELECT count(*) FROM packet_rows").fetchone() == (0,)
     assert named(line.reconcile()) == set()
+
+
+def test_the_command_names_what_differs_and_ends_with_1(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = SimpleNamespace(topic_prefix=line.prefix)
+    monkeypatch.setattr(command, "load_settings", lambda: settings)
+    monkeypatch.setattr(command, "open_stack", lambda _: SimpleNamespace(bootstrap=line.bootstrap))
+    monkeypatch.setattr(command, "reader_dsn", lambda _: line.reader)
+    monkeypatch.setenv("COLUMNS", "200")
+    done = CliRunner().invoke(command.app, ["--deep", "--wait", "0"])
+    assert done.exit_code == 0 and done.stdout.endswith(", 0 explained, 0 unexplained\n"), done.output
+    line.execute("DELETE FROM packet_rows WHERE seq IN (3, 4, 9)")
+    done = CliRunner().invoke(command.app, ["--wait", "0"])
+    assert done.exit_code == 1 and "! rows_missing" in done.stdout and "3-4, 9" in done.stdout
+    told = json.loads(CliRunner().invoke(command.app, ["--json"]).stdout)
+    [bad] = [one for one in told["verdicts"] if not one["explained"]]
+    assert told["unexplained"] == 1 and (bad["verdict"], bad["ranges"]) == ("rows_missing", [[3, 4], [9, 9]])
 
 
 @given(sets, sets, sets, sets, st.booleans(), st.booleans())
