@@ -33,6 +33,10 @@ class NotFound(Rejected):
     """Nothing of that name belongs to the caller's tenant."""
 
 
+class NotReady(Rejected):
+    """This service is not set up for what was asked; the detail names the setting."""
+
+
 class BadQuestion(Rejected):
     """The parameters contradict each other or exceed a limit; ``parameter`` names the first to change."""
 

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from api.errors import QueryTooLong, StoreUnavailable
 from api.metrics import Metrics
-from api.queries.changes import Changes
+from api.queries.changes import MOST_NOTICES, Changes
 
 MOST_CHANGES = 50_000
 """Rows of one look; more (a store that was restored) make clients load afresh."""
@@ -46,6 +47,10 @@ class Interest:
     assets: frozenset[str] = frozenset()
     signals: frozenset[str] = frozenset()
 
+    def concerns(self, notice: Value) -> bool:
+        """A crash is told whichever signals were asked for."""
+        return not self.assets or notice["asset"] in self.assets
+
     def wants(self, value: Value) -> bool:
         return (not self.assets or value["asset"] in self.assets) and (
             not self.signals or value["signal"] in self.signals
@@ -60,6 +65,7 @@ class Frame:
     values: list[Value]
     skipped: int = 0
     reset: bool = False
+    notices: tuple[Value, ...] = ()
 
 
 @dataclass
@@ -72,6 +78,7 @@ class Mailbox:
     ended: bool = False
     """Nobody looks any more (the process stops, or a defect): the stream closes, and its client comes back."""
     _values: dict[Key, Value] = field(default_factory=dict)
+    _notices: deque[Value] = field(default_factory=lambda: deque(maxlen=MOST_NOTICES))
     _skipped: int = 0
     _reset: bool = False
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -92,6 +99,14 @@ class Mailbox:
         if self._values:
             self._filled.set()
 
+    def notify(self, notices: Iterable[Value]) -> None:
+        """Crash notices wait beside the values and are never replaced; beyond the bound the oldest goes, and the client
+        is told to load afresh."""
+        for notice in filter(self.interest.concerns, notices):
+            self._reset |= len(self._notices) == MOST_NOTICES
+            self._notices.append(notice)
+            self._filled.set()
+
     def reset(self, position: int) -> None:
         """Forget what waits: the client will load afresh."""
         self.position = position
@@ -106,8 +121,9 @@ class Mailbox:
 
     def take(self) -> Frame:
         """Everything that waits; the mailbox is empty afterwards."""
-        frame = Frame(self.position, list(self._values.values()), self._skipped, self._reset)
+        frame = Frame(self.position, list(self._values.values()), self._skipped, self._reset, tuple(self._notices))
         self._values, self._skipped, self._reset = {}, 0, False
+        self._notices.clear()
         self._filled.clear()
         return frame
 
@@ -126,6 +142,7 @@ class _Room:
 
     boxes: dict[int, Mailbox] = field(default_factory=dict)
     task: asyncio.Task[None] | None = None
+    told_notices: frozenset[tuple[int, str]] = frozenset()
     told: dict[tuple[int, str], Value] = field(default_factory=dict)
     """Rows of the last look: while a transaction is open a look repeats what came after it began."""
 
@@ -134,7 +151,10 @@ class _Room:
         now = {(row["device_key"], row["signal"]): row for row in changes.rows}
         fresh = [row for key, row in now.items() if self.told.get(key) != row]
         self.told = dict(now)
-        return Changes(changes.position, fresh, changes.whole)
+        came = {(notice["device_key"], notice["event_id"]): notice for notice in changes.notices}
+        notices = [notice for key, notice in came.items() if key not in self.told_notices]
+        self.told_notices = frozenset(came)
+        return Changes(changes.position, fresh, changes.whole, notices)
 
     def fail(self, task: asyncio.Task[None]) -> None:
         """The looking task has ended: its clients are sent away to come back."""
@@ -208,6 +228,7 @@ class Hub:
 
 
 def _deliver(mailbox: Mailbox, changes: Changes) -> None:
+    mailbox.notify(changes.notices)
     if changes.whole:
         mailbox.put(changes.rows, changes.position)
     else:

@@ -10,7 +10,16 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from api.errors import BadQuestion, Forbidden, NotFound, QueryTooLong, StoreUnavailable, TooMany, Unauthorised
+from api.errors import (
+    BadQuestion,
+    Forbidden,
+    NotFound,
+    NotReady,
+    QueryTooLong,
+    StoreUnavailable,
+    TooMany,
+    Unauthorised,
+)
 from api.shapes import BadParameter, Problem
 
 MEDIA_TYPE = "application/problem+json"
@@ -24,7 +33,7 @@ TITLES = {
     422: "The question cannot be answered",
     429: "Too many requests",
     500: "Something went wrong here",
-    503: "The store does not answer just now",
+    503: "This cannot be answered just now",
     504: "The question takes too long",
 }
 log = logging.getLogger(__name__)
@@ -51,7 +60,7 @@ def install(app: FastAPI) -> None:
     for kind, handler in (
         (HTTPException, _http), (RequestValidationError, _invalid), (BadQuestion, _bad_question),
         (Unauthorised, _unauthorised), (Forbidden, _forbidden), (NotFound, _not_found), (TooMany, _too_many),
-        (QueryTooLong, _too_long), (StoreUnavailable, _unavailable),
+        (QueryTooLong, _too_long), (StoreUnavailable, _unavailable), (NotReady, _not_ready),
     ):  # fmt: skip
         app.add_exception_handler(kind, handler)
 
@@ -105,6 +114,11 @@ async def _too_long(_: Request, error: Exception) -> Response:
 
 async def _unavailable(_: Request, error: Exception) -> Response:
     return problem(503, "store_unavailable", str(error), {"Retry-After": "2"})
+
+
+async def _not_ready(_: Request, error: Exception) -> Response:
+    assert isinstance(error, NotReady)
+    return problem(503, error.reason, error.detail)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from api.auth import Doorman
+from api.evidence_signer import ExportSigner
 from api.keys import Caller
 from api.limits import Seats
 from api.live import Hub
@@ -33,6 +34,7 @@ class Services:
     now: Callable[[], datetime]
     elapsed_s: Callable[[], float]
     relay_works: Callable[[], bool]
+    signer: ExportSigner | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class ApiSettings(BaseSettings):
     port: int = Field(18080, ge=0, le=65535)
     dsn: SecretStr = Field(description="PostgreSQL as the role fleetstream_api, search path included")
     pages: Path | None = Field(None, description="folder of the console's static files; none: no page at /")
+    edr_key: Path | None = Field(None, description="Ed25519 key (PEM) that signs crash records' exports; none: none")
+    edr_chain: Path | None = Field(None, description="its certificates (PEM), own first, root last")
     pool_size: int = Field(8, ge=1, le=100)
     pool_timeout_s: float = Field(5.0, gt=0, description="longest wait for a connection before 503")
     statement_timeout_ms: int = Field(10_000, ge=100)

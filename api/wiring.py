@@ -25,6 +25,7 @@ from api.app import create_app
 from api.auth import Doorman
 from api.clerk import Clerk
 from api.errors import SettingsError
+from api.evidence_signer import read_signer
 from api.kafka import KafkaPublisher
 from api.keys import NewKey, new_key
 from api.limits import Buckets, Seats
@@ -62,7 +63,8 @@ def build_services(settings: ApiSettings, metrics: Metrics, relay_works: Callabl
     )
     hub = Hub(StoreWatcher(store), metrics, settings.stream_poll_ms / 1000, settings.stream_pending, time.monotonic)
     return Services(
-        settings, store, doorman, Seats(settings.streams_per_key), hub, metrics, _now, time.monotonic, relay_works
+        settings, store, doorman, Seats(settings.streams_per_key), hub, metrics, _now, time.monotonic, relay_works,
+        read_signer(settings.edr_key, settings.edr_chain),
     )
 
 

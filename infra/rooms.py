@@ -17,7 +17,7 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
-from contracts.tables import ROLE_API, ROLE_READER, ROLE_SINK, ROLES
+from contracts.tables import ROLE_API, ROLE_EVIDENCE, ROLE_READER, ROLE_SINK, ROLES
 from infra.ca import DevelopmentCa
 from infra.paths import write_private
 from infra.postgres import Postgres
@@ -83,7 +83,7 @@ def room_services(stack: Stack) -> list[Service]:
 
     The API's process carries the relay, which fills the registry that the gateway waits for.
     """
-    return [_gateway(stack), _ingest(stack), _archive(stack), _watch(stack), _api(stack)]
+    return [_gateway(stack), _ingest(stack), _archive(stack), _watch(stack), _evidence(stack), _api(stack)]
 
 
 def gateway_environment(stack: Stack, worker: int = 0) -> dict[str, str]:
@@ -118,8 +118,21 @@ def stream_environment(stack: Stack, metrics_port: int) -> dict[str, str]:
     )
 
 
+def evidence_environment(stack: Stack) -> dict[str, str]:
+    """Settings of the evidence consumer: a role of its own, and the root that crash records must end in."""
+    return _keys(
+        "STREAM_JOBS",
+        KAFKA_BOOTSTRAP=stack.bootstrap,
+        TOPIC_PREFIX=stack.settings.topic_prefix,
+        DSN=stack.dsn(ROLE_EVIDENCE),
+        EVIDENCE_ROOTS=stack.authority.ca_file,
+        METRICS_PORT=stack.ports["evidence_metrics"],
+    )
+
+
 def api_environment(stack: Stack) -> dict[str, str]:
     """Settings of the API, its page and its outbox relay."""
+    export = stack.authority.signer("evidence-export")
     return _keys(
         "API",
         HOST="127.0.0.1",
@@ -127,6 +140,8 @@ def api_environment(stack: Stack) -> dict[str, str]:
         DSN=stack.dsn(ROLE_API),
         PAGES=Path(__file__).parents[1] / "dashboards" / "console",
         RELAY_DSN=stack.dsn(ROLE_SINK),
+        EDR_KEY=export.key,
+        EDR_CHAIN=export.certificate,
         KAFKA_BOOTSTRAP=stack.bootstrap,
         TOPIC_PREFIX=stack.settings.topic_prefix,
     )
@@ -203,6 +218,12 @@ def _watch(stack: Stack) -> Service:
     port = stack.ports["watch_metrics"]
     prepare = _command(stack, "watch", ["stream_jobs", "watch"], lambda: stream_environment(stack, port))
     return Service("watch", _store(stack), prepare, lambda: answers(port, "/readyz"))
+
+
+def _evidence(stack: Stack) -> Service:
+    port = stack.ports["evidence_metrics"]
+    prepare = _command(stack, "evidence", ["stream_jobs", "evidence"], lambda: evidence_environment(stack))
+    return Service("evidence", (*_store(stack), "kafka"), prepare, lambda: answers(port, "/readyz"))
 
 
 def _api(stack: Stack) -> Service:

@@ -37,6 +37,7 @@ class PortSettings(BaseModel):
     gateway_metrics: Port = 19101
     ingest_metrics: Port = 19102
     archive_metrics: Port = 19103
+    evidence_metrics: Port = 19104
     watch_metrics: Port = 19105
 
 

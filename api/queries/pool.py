@@ -48,11 +48,13 @@ class Store:
         await self._pool.close()
 
     @asynccontextmanager
-    async def transaction(self, tenant_id: int | None) -> AsyncIterator[Connection]:
-        """A read-only transaction that sees one tenant. Raises StoreUnavailable, QueryTooLong."""
+    async def transaction(self, tenant_id: int | None, writable: bool = False) -> AsyncIterator[Connection]:
+        """A transaction that sees one tenant, read-only unless asked. Raises StoreUnavailable, QueryTooLong."""
         tenant = "" if tenant_id is None else str(tenant_id)
         try:
             async with self._pool.connection() as connection, connection.transaction():
+                if writable:
+                    await connection.execute("SET TRANSACTION READ WRITE")
                 await connection.execute(BIND, (TENANT_SETTING, tenant, str(self._statement_timeout_ms)))
                 yield connection
         except psycopg.errors.QueryCanceled as error:

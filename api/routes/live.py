@@ -1,7 +1,8 @@
 """The live stream by Server-Sent Events.
 
 Events: ``hello`` (the position the stream starts at), ``values`` (changed latest values), ``reset`` (too much has
-changed: load the resources again and go on listening), ``bye`` (the server or the key ends; come back with the last
+changed: load the resources again and go on listening), ``notice`` (a crash on a device; where to look is read through
+the custody log), ``bye`` (the server or the key ends; come back with the last
 id). A comment line keeps quiet connections open. ``Last-Event-ID`` resumes without a gap.
 """
 
@@ -14,6 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
+from api.edr_shapes import LiveNotice, notice_shape
 from api.errors import BadQuestion, Unauthorised
 from api.keys import Caller
 from api.live import Frame, Interest, Mailbox, Value
@@ -64,6 +66,8 @@ async def _events(parts: Services, caller: Caller, header: str | None, mailbox: 
                 yield ": still here\n\n"
                 continue
             frame = mailbox.take()
+            for notice in frame.notices:
+                yield _notice(frame.position, notice, parts)
             if frame.reset or frame.values:
                 yield _event("reset" if frame.reset else "values", frame, parts)
             # values that arrive meanwhile wait in the mailbox, the newest of each only
@@ -90,6 +94,11 @@ def _event(name: str, frame: Frame, parts: Services) -> str:
         parts.metrics.stream_resets.inc()
     body = LiveFrame(at=parts.now(), skipped=frame.skipped, values=[_value(value) for value in frame.values])
     return f"id: {frame.position}\nevent: {name}\ndata: {body.model_dump_json()}\n\n"
+
+
+def _notice(position: int, row: Value, parts: Services) -> str:
+    body = LiveNotice(at=parts.now(), notice=notice_shape(row))
+    return f"id: {position}\nevent: notice\ndata: {body.model_dump_json()}\n\n"
 
 
 def _value(value: Value) -> LiveValue:

@@ -9,7 +9,7 @@ import pytest
 from pydantic_settings import BaseSettings
 
 from infra.cli.config import settings_classes
-from infra.rooms import Stack, api_environment, gateway_environment, stream_environment
+from infra.rooms import Stack, api_environment, evidence_environment, gateway_environment, stream_environment
 from infra.settings import InfraSettings
 from infra.wiring import build_stack
 
@@ -44,6 +44,13 @@ def test_stream_jobs(machine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load("stream_jobs", stream_environment(machine, 19102), monkeypatch)
     dsn = settings.model_dump()["dsn"].get_secret_value()
     assert "fleetstream_sink" in dsn and "search_path=fleetstream" in dsn
+
+
+def test_evidence(machine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load("stream_jobs", evidence_environment(machine), monkeypatch)
+    assert "fleetstream_evidence" in settings.model_dump()["dsn"].get_secret_value()
+    (root,) = settings.model_dump()["evidence_roots"]
+    assert root.is_file()
 
 
 def test_api(machine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,45 @@
+"""The one way to read evidence: the answer is written and committed first, then the reading transaction names it.
+
+The store would show nothing to a transaction that names no such entry, so no route, and no command, can go around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from api.errors import Forbidden
+from api.queries.edr import enter, name_entry
+from api.queries.pool import Connection, Store
+from contracts.edr.custody import MAX_TEXT, Request, decide
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A connection that may read what was asked for, and the number of the custody entry that says so."""
+
+    connection: Connection
+    entry_no: int
+
+
+@asynccontextmanager
+async def reading(store: Store, tenant_id: int, asked: Request) -> AsyncIterator[Reading]:
+    """Raises Forbidden with the reason, after it was logged; StoreUnavailable when it cannot be logged."""
+    decision = decide(asked)
+    async with store.transaction(tenant_id, writable=True) as connection:
+        entry_no = await enter(connection, asked, decision)
+    if not decision.allowed:
+        raise Forbidden(decision.reason, f"{decision.detail}; the request is entry {entry_no} of the custody log")
+    async with store.transaction(tenant_id) as connection:
+        await name_entry(connection, entry_no)
+        yield Reading(connection, entry_no)
+
+
+def plain(text: str) -> str:
+    """A header's text: percent-encoded UTF-8 is decoded, what cannot be printed becomes a question mark.
+
+    One character more than allowed is kept, so that the decision can say that it is too long.
+    """
+    return "".join(one if one.isprintable() else "?" for one in unquote(text, errors="replace"))[: MAX_TEXT + 1]
