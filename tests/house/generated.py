@@ -28,11 +28,11 @@ ROOT = Path(__file__).parents[2]
 def signals_page() -> str:
     rows = [
         f"| {s.number} | `{s.path}` | {s.unit or '–'} | {s.resolution:g} | {s.minimum:g} … {s.maximum:g} | {s.kind} "
-        f"| {s.retention.name.lower()} | {s.axis or '–'} | {s.source} | {s.text} |"
+        f"| {s.retention.name.lower()} | {s.lateness} | {s.axis or '–'} | {s.source} | {s.text} |"
         for s in sorted(catalogue(), key=lambda s: s.number)
     ]
-    head = "| number | path | unit | resolution | range | kind | retention | axis | source | meaning |"
-    return "\n".join(["# Signals", "", "Made from `contracts/signals.toml`.", "", head, "|---" * 10 + "|", *rows, ""])
+    head = "| number | path | unit | resolution | range | kind | retention | late by | axis | source | meaning |"
+    return "\n".join(["# Signals", "", "Made from `contracts/signals.toml`.", "", head, "|---" * 11 + "|", *rows, ""])
 
 
 def topics_page() -> str:

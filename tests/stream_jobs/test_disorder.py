@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 import psycopg
 from hypothesis import given, settings
@@ -106,10 +107,8 @@ def in_batches(packets: Sequence[Sent], size: int) -> Iterator[list[Sent]]:
         yield list(packets[at : at + size])
 
 
-def combine(a: tuple[object, ...], b: tuple[object, ...]) -> tuple[object, ...]:
+def combine(a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
     """Two partial windows as the store merges them: n, sum, squares, lowest, highest, first, last, late minutes."""
     n, total, squares, low, high, first, last, late = zip(a, b, strict=True)
-    minutes = sorted({minute for part in late for minute in part})  # type: ignore[attr-defined]
-    return (
-        sum(n), sum(total), sum(squares), min(low), max(high), min(first), max(last), tuple(minutes),  # type: ignore[call-overload, type-var]
-    )  # fmt: skip
+    minutes = sorted({minute for part in late for minute in part})
+    return sum(n), sum(total), sum(squares), min(low), max(high), min(first), max(last), tuple(minutes)

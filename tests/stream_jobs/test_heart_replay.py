@@ -95,7 +95,7 @@ def everything(heart: Line) -> list[Any]:
     return [heart.rows(statement) for statement in (READINGS, WINDOWS, LATEST, ASIDE)]
 
 
-def last_told(heart: Line) -> dict[tuple[object, ...], dict[str, object]]:
+def last_told(heart: Line) -> dict[tuple[Any, ...], dict[str, Any]]:
     """The newest message of each window, without its number."""
     found = {}
     for key, text in heart.rows(TOLD):

@@ -29,7 +29,7 @@ from contracts.packet import Block
 from contracts.ranges import ranges_of
 from contracts.tables import ROLE_SINK
 from stream_jobs.scales import catalogue_scales
-from stream_jobs.sinks import packets as packets_work
+from stream_jobs.sinks import writers
 from stream_jobs.sinks.assemble import assemble
 from stream_jobs.sinks.connection import connect, drop_all
 from stream_jobs.sinks.driver import store_table
@@ -81,15 +81,21 @@ class LedgerAndWindows(RuleBasedStateMachine):
     @rule(
         topic=st.sampled_from((LIVE, LIVE, BACKLOG)), car=st.integers(0, 1), epoch=st.integers(1, 2),
         skip=st.sampled_from((0, 0, 0, 2)), moment=st.integers(0, 400), value=st.integers(-50, 50),
-        delay_s=st.sampled_from((1, 14, 40, 200, 4_000, 90_000)),
+        delay_ms=st.sampled_from((1_000, 40_000, 200_000, 4_000_000, 90_000_000)),
+        edge=st.sampled_from((None, (60, 15_000), (60, 15_001), (3600, 59_999), (3600, 60_000), (3600, 15_001))),
     )  # fmt: skip
-    def measure(self, topic: str, car: int, epoch: int, skip: int, moment: int, value: int, delay_s: int) -> None:
-        """A packet of two readings; ``skip`` leaves a hole."""
+    def measure(
+        self, topic: str, car: int, epoch: int, skip: int, moment: int, value: int, delay_ms: int,
+        edge: tuple[int, int] | None,
+    ) -> None:  # fmt: skip
+        """A packet of two readings; ``skip`` leaves a hole; ``edge``: received so long after a window of that width."""
         device = self.devices[car]
         self.next_seq[car, epoch] += 1 + skip
         seq, base_ms = self.next_seq[car, epoch], T0 + moment * 9_000
         frame = device.packet(seq, Block(SPEED, -2, 0, (0, 900), (value, -value)), base_ms=base_ms, epoch=epoch)
-        received_ms = base_ms + delay_s * 1_000
+        received_ms = base_ms + delay_ms
+        if edge is not None:
+            received_ms = (base_ms // (edge[0] * 1_000) + 1) * edge[0] * 1_000 + edge[1]
         self.log[topic].append((device.key, epoch, seq, base_ms, value, frame, device.stamp(received_ms)))
 
     @precondition(lambda self: self.log[LIVE] or self.log[BACKLOG])
@@ -133,7 +139,7 @@ class LedgerAndWindows(RuleBasedStateMachine):
         if not batch:
             return
         with pytest.MonkeyPatch.context() as patch, connect(self.dsn) as connection:
-            patch.setattr(packets_work.writers, at, tear)
+            patch.setattr(writers, at, tear)
             before = connection.execute(SEEN.encode()).fetchall()
             try:
                 Batch(assemble(table(batch), TOPICS), catalogue_scales()).commit(connection)
