@@ -323,7 +323,9 @@ def test_one_clerk_works_at_a_time(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("cut", ["before_the_commit", "after_the_commit"])
-def test_a_clerk_killed_between_store_and_kafka_applies_an_answer_once(desk: Desk, cut: str) -> None:
+def test_a_clerk_killed_between_store_and_kafka_applies_an_answer_once(
+    desk: Desk, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two halves: the answer's transaction and the offset. Whatever was cut off, the next clerk ends the same."""
     desk.heard()
     request = desk.submit()
@@ -342,13 +344,11 @@ def test_a_clerk_killed_between_store_and_kafka_applies_an_answer_once(desk: Des
         async def die(*_: Any) -> Any:
             raise Killed
 
-        if cut == "before_the_commit":
-            clerk.store.take_answers = die  # type: ignore[method-assign]
-        else:
-            clerk.answers.commit = die  # type: ignore[method-assign]
+        half = (clerk.store, "take_answers") if cut == "before_the_commit" else (clerk.answers, "commit")
+        monkeypatch.setattr(*half, die)
         with pytest.raises(Killed):
             await until(clerk, lambda: False)
-        clerk.answers.commit = AnswerConsumer.commit.__get__(clerk.answers)  # type: ignore[method-assign]
+        monkeypatch.undo()
         await clerk.answers.close()
         await clerk.store.close()
 

@@ -16,8 +16,6 @@ from infra.enrol import Enrolment, enrol
 SUBMIT = (
     "SELECT said, found_id FROM submit_command(%s, %s, %s, 'ping', %s, %s, %s, 'key:k', now() + interval '1 h', %s)"
 )
-    "SELECT said, found_id FROM submit_command(%s, %s, %s, 'ping', %s, %s, %s, 'key:k', now() + interval '1 h', %s)"
-)
 Connection = psycopg.Connection[Any]
 
 
