@@ -40,7 +40,7 @@ bench: $(READY) ## every published number, one script each; last line one JSON o
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 torture: $(READY) ## faults drawn from SEED= (KILLS=, SECONDS=) against a real stack; last line one JSON object
-	@$(BIN)/python -m tests.torture $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.torture $(if $(SECONDS),--seconds $(SECONDS)) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) $(if $(RUNS),--runs $(RUNS)) $(if $(APPEND),--append $(APPEND))
 
 score: $(READY) ## detection and remaining-life scores; DATA= names the folder
 	@$(BIN)/fleetstream score $(if $(DATA),--data $(DATA)) --page docs/scores.md

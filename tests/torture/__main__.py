@@ -10,15 +10,16 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from infra.paths import default_cache
 from infra.settings import InfraSettings, PortSettings
 from tests.torture.arena import arena
 from tests.torture.menu import MENU
-from tests.torture.plan import draw_plan
+from tests.torture.plan import Step, draw_plan
 from tests.torture.run import Run
 from tests.torture.summary import summary
 
@@ -44,6 +45,8 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=150.0, help="the storm takes 60 %% of it; the rest follows it")
     parser.add_argument("--kills", type=int, default=30, help="SIGKILLs of real processes")
     parser.add_argument("--seed", type=int, default=None, help="the same seed draws the same plan; default: a new one")
+    parser.add_argument("--runs", type=int, default=1, help="so many runs, each on a fresh stack, seeds counting up")
+    parser.add_argument("--append", type=Path, default=None, help="add each run's line to this file")
     parser.add_argument("--plan", action="store_true", help="print the plan and do nothing")
     parser.add_argument("--only", default="", help="names of faults, with commas: draw from these alone")
     parser.add_argument("--keep", action="store_true", help="leave the run's folder with data and logs, and name it")
@@ -52,37 +55,57 @@ def arguments(given: list[str]) -> argparse.Namespace:
 
 def main(given: list[str]) -> int:
     told = arguments(given)
-    seed = random.SystemRandom().randrange(2**32) if told.seed is None else told.seed
+    first = random.SystemRandom().randrange(2**32) if told.seed is None else told.seed
     menu = [fault for fault in MENU.values() if not told.only or fault.name in told.only.split(",")]
-    plan = draw_plan(seed, told.seconds, told.kills, menu)
-    say(f"seed {seed}")
+    plans = {seed: draw_plan(seed, told.seconds, told.kills, menu) for seed in range(first, first + told.runs)}
     if told.plan:
-        print("\n".join(step.line() for step in plan))
+        print("\n".join(step.line() for plan in plans.values() for step in plan))
         return 0
-    home = Path(tempfile.mkdtemp(prefix="fleetstream-torture-"))
-    home.chmod(0o711)
-    interrupted = threading.Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        interrupted.set()
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)
+    obey_signals()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     logging.getLogger("infra").setLevel(logging.CRITICAL)
+    good = True
     try:
-        with arena(settings_in(home)) as place:
-            result = summary(seed, place, Run(place, say)(plan))
+        for seed, plan in plans.items():
+            result = one_run(seed, plan, told.keep)
+            good &= bool(result["ok"])
+            if told.append is not None:
+                with told.append.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(result) + "\n")
+            print(json.dumps(result), flush=True)
     except KeyboardInterrupt:
         say("interrupted; everything that was started is stopped")
         return EXIT_INTERRUPTED
+    return 0 if good else 1
+
+
+def obey_signals() -> None:
+    """SIGTERM is Ctrl-C, and a second one while everything is being stopped changes nothing."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+def one_run(seed: int, plan: Sequence[Step], keep: bool) -> dict[str, Any]:
+    """A fresh stack, the plan, the verdict; the folder goes away unless it is to be kept or tells of an offence."""
+    say(f"seed {seed}: {len(plan)} steps")
+    home = Path(tempfile.mkdtemp(prefix="fleetstream-torture-"))
+    home.chmod(0o711)
+    result: dict[str, Any] = {"ok": True}
+    try:
+        with arena(settings_in(home)) as place:
+            result = summary(seed, place, Run(place, say)(plan))
+        return result
     finally:
-        if told.keep:
+        if keep or not result["ok"]:
             say(f"kept: {home}")
         else:
             shutil.rmtree(home, ignore_errors=True)
-    print(json.dumps(result), flush=True)
-    return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":

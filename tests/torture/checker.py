@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from tests.torture.history import Identity, Numbered
 
@@ -32,6 +32,7 @@ class LogRecord:
     numbered: Numbered
     mono_ms: int
     sha256: str
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,8 @@ class Case:
     gaps: tuple[tuple[str, int, int, int], ...]
     aside: tuple[SetAside, ...]
     windows_wrong: tuple[str, ...] = ()
+    taken: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """Topic and partition to the offset below which the store says that it has everything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Verdict:
     """Each field lists offenders, readable; all empty is innocence. See the module for the rules."""
 
     lost: tuple[str, ...]
+    skipped: tuple[str, ...]
     doubled: tuple[str, ...]
     wrong_device: tuple[str, ...]
     acked_not_in_log: tuple[str, ...]
@@ -99,7 +103,7 @@ class Verdict:
     @property
     def unexplained(self) -> int:
         """Offences that have no count of their own in the summary."""
-        named = {"lost", "doubled", "wrong_device", "acked_not_stored", "acked_not_in_log"}
+        named = {"lost", "skipped", "doubled", "wrong_device", "acked_not_stored", "acked_not_in_log"}
         return sum(len(getattr(self, one.name)) for one in fields(self) if one.name not in named)
 
 
@@ -109,6 +113,7 @@ def judge(case: Case) -> Verdict:
     aside = {(one.device, one.sha256) for one in case.aside if one.reason != PARTLY}
     return Verdict(
         lost=_sorted(_lost(case, rows, aside)),
+        skipped=_sorted(_skipped(case, rows, aside)),
         doubled=_sorted(_doubled(case)),
         wrong_device=_sorted(_wrong_device(case)),
         acked_not_in_log=_sorted(_acked_not_in_log(case)),
@@ -144,6 +149,17 @@ def _lost(case: Case, rows: set[tuple[Identity, str]], aside: set[tuple[str, str
         for identity, digests in case.accepted.items()
         for digest in digests
         if (identity, digest) not in rows and (identity[0], digest) not in aside and not _in(identity, dropped)
+    ]
+
+
+def _skipped(case: Case, rows: set[tuple[Identity, str]], aside: set[tuple[str, str]]) -> list[str]:
+    """I1 between log and store: what lies below the store's own offset is in the store, whoever sent it."""
+    return [
+        f"{record.place} offset {record.offset}: {record.numbered}"
+        for record in case.log
+        if record.offset < case.taken.get(record.place, 0)
+        and ((record.numbered[0], record.numbered[1], record.numbered[3]), record.sha256) not in rows
+        and (record.numbered[0], record.sha256) not in aside
     ]
 
 

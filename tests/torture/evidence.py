@@ -67,6 +67,11 @@ class StoreWitness:
             "SELECT device, boot_epoch, first_seq, last_seq FROM agent_gaps JOIN devices USING (device_key)"
         )
 
+    def taken(self) -> dict[tuple[str, int], int]:
+        """Topic and partition to the first offset that the store has not taken yet."""
+        rows = self._rows("SELECT topic, kafka_partition, next_offset FROM ingest_offsets")
+        return {(topic, partition): offset for topic, partition, offset in rows}
+
     def aside(self) -> list[SetAside]:
         rows = self._rows(
             "SELECT coalesce(device, ''), reason, encode(sha256(bytes), 'hex') FROM quarantine"
@@ -104,28 +109,41 @@ def read_log(bootstrap: str, topics: Topics) -> tuple[list[LogRecord], set[str]]
     try:
         records: list[LogRecord] = []
         for name in (topics.live.name, topics.backlog.name, topics.priority.name):
-            for place, value in _everything(consumer, name):
-                record = _record(place, value)
+            for place, offset, value in _everything(consumer, name):
+                record = _record(place, offset, value)
                 if record is not None:
                     records.append(record)
-        letters = {hashlib.sha256(value).hexdigest() for _, value in _everything(consumer, topics.dead_letters.name)}
+        letters = {hashlib.sha256(value).hexdigest() for _, _, value in _everything(consumer, topics.dead_letters.name)}
         return records, letters
     finally:
         consumer.close()
 
 
-def _record(place: tuple[str, int], value: bytes) -> LogRecord | None:
+def log_ends(bootstrap: str, topics: Topics) -> dict[tuple[str, int], int]:
+    """Topic and partition to the log's end, of what the store reads packets from. Raises KafkaException."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "torture", "enable.auto.commit": False})
+    try:
+        return {
+            (topic.name, number): consumer.get_watermark_offsets(TopicPartition(topic.name, number), timeout=POLL_S)[1]
+            for topic in (topics.live, topics.backlog)
+            for number in range(topic.partitions)
+        }
+    finally:
+        consumer.close()
+
+
+def _record(place: tuple[str, int], offset: int, value: bytes) -> LogRecord | None:
     try:
         head = decode_header(value)
     except Rejected:
         return None
     numbered = (head.device, head.boot_epoch, head.nonce, head.seq)
-    return LogRecord(place, numbered, head.mono_ms, hashlib.sha256(value).hexdigest())
+    return LogRecord(place, numbered, head.mono_ms, hashlib.sha256(value).hexdigest(), offset)
 
 
-def _everything(consumer: Consumer, topic: str) -> list[tuple[tuple[str, int], bytes]]:
+def _everything(consumer: Consumer, topic: str) -> list[tuple[tuple[str, int], int, bytes]]:
     """All records of a topic up to its present end."""
-    found: list[tuple[tuple[str, int], bytes]] = []
+    found: list[tuple[tuple[str, int], int, bytes]] = []
     partitions = consumer.list_topics(topic, timeout=POLL_S).topics[topic].partitions
     for number in partitions:
         begin, end = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=POLL_S)
@@ -137,5 +155,5 @@ def _everything(consumer: Consumer, topic: str) -> list[tuple[tuple[str, int], b
             for message in consumer.consume(SCAN_RECORDS, timeout=POLL_S):
                 if message.error() is None:
                     at = (message.offset() or 0) + 1
-                    found.append(((topic, number), message.value() or b""))
+                    found.append(((topic, number), at - 1, message.value() or b""))
     return found

@@ -27,8 +27,7 @@ class Kill:
 
     def strike(self, arena: Arena, step: Step) -> None:
         for target in step.targets:
-            if not arena.kill(target) and not arena.stop.is_set():
-                arena.troubles.append(f"{target} could not be killed: it did not run")
+            arena.kill(target)
 
 
 class Freeze:

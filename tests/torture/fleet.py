@@ -72,7 +72,7 @@ class Fleet:
             if not once:
                 self._mood.update(mood)
             process = self._process
-            if process is not None and process.stdin is not None:
+            if process is not None and process.stdin is not None and not process.stdin.closed:
                 with contextlib.suppress(OSError):
                     process.stdin.write(json.dumps(mood).encode() + b"\n")
                     process.stdin.flush()

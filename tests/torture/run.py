@@ -17,14 +17,15 @@ from tests.torture import poison
 from tests.torture.arena import Arena
 from tests.torture.checker import Case, Verdict, judge
 from tests.torture.evidence import StoreWitness, read_log
-from tests.torture.fleet import wait_until
+from tests.torture.fleet import Fleet, wait_until
 from tests.torture.menu import MENU
 from tests.torture.plan import FLEETS, Step
 
 RECOVER_S = 240.0
 """Lag must be 0 again within this after a fault has ended (I5), on a machine that others use as well."""
-END_S = 240.0
 SECOND_LOOK_S = 3.0
+NEARLY = 150
+"""Records that a running fleet keeps on their way."""
 PROGRESS_S = 2.0
 NOISY = "noisy-0"
 Say = Callable[[str], None]
@@ -49,9 +50,11 @@ class Outcome:
 class Run:
     """Carries a plan out on an arena."""
 
-    def __init__(self, arena: Arena, say: Say, recover_s: float = RECOVER_S, end_s: float = END_S) -> None:
+    def __init__(self, arena: Arena, say: Say, patience_s: float = RECOVER_S, losing: bool = False) -> None:
+        """``losing``: of mutants, whose lag never returns; the log being taken stands for it."""
         self._arena = arena
-        self._recover_s, self._end_s = recover_s, end_s
+        self._losing = losing
+        self._patience_s = patience_s
         self._say = say
         self._outcome = Outcome()
         self._begun_s = time.monotonic()
@@ -109,13 +112,23 @@ class Run:
     def _until_calm(self, after: str, kind: str) -> None:
         """Wait for lag 0 and note how long it took."""
         begun_s = time.monotonic()
-        calm = self._all_began if kind == "start" else self._arena.caught_up
-        if wait_until(calm, self._recover_s, self._arena.stop):
+        calm = self._all_began if kind == "start" else self._calm
+        if wait_until(calm, self._patience_s, self._arena.stop):
             if kind != "start":
                 self._outcome.recoveries_s.append((kind, time.monotonic() - begun_s))
         elif not self._arena.stop.is_set():
             self._outcome.not_recovered.append(f"after {after}: {self._who_is_missing()}")
             self._say(f"{self._at()}  NOT RECOVERED {self._outcome.not_recovered[-1]}")
+
+    def _calm(self) -> bool:
+        return self._arena.log_taken(NEARLY) if self._losing else self._arena.caught_up()
+
+    def _settled(self, everybody: Sequence[Fleet]) -> bool:
+        """Nothing is on its way any more."""
+        arena = self._arena
+        if any(fleet.undrained for fleet in everybody) or not arena.session.supervisor.state().ready:
+            return False
+        return arena.log_taken(0) if self._losing else arena.history.lag() == 0 and not arena.poison.left
 
     def _all_began(self) -> bool:
         """Every device has a packet in the store."""
@@ -136,21 +149,11 @@ class Run:
         for fleet in (*arena.fleets.values(), *arena.images):
             fleet.order(ended=True)
         everybody = [*arena.fleets.values(), *(image for image in arena.images if image.pid is not None)]
-        names = [(fleet.name, fleet) for fleet in everybody]
         begun_s = time.monotonic()
-        drained = wait_until(
-            lambda: (
-                all(fleet.undrained == 0 for _, fleet in names)
-                and arena.history.lag() == 0
-                and not arena.poison.left
-                and arena.session.supervisor.state().ready
-            ),
-            self._end_s,
-            arena.stop,
-        )
+        drained = wait_until(lambda: self._settled(everybody), self._patience_s, arena.stop)
         self._outcome.recoveries_s.append(("end", time.monotonic() - begun_s))
         if not drained and not arena.stop.is_set():
-            left = [f"{name} has {fleet.undrained} devices undrained" for name, fleet in names if fleet.undrained]
+            left = [f"{fleet.name} has {fleet.undrained} devices undrained" for fleet in everybody if fleet.undrained]
             self._outcome.not_recovered.append(
                 f"at the end: {left}, poison {arena.poison.left}, {self._who_is_missing()}"
             )
@@ -167,7 +170,7 @@ class Run:
             history, arena, now = self._arena.history, self._arena, ", ".join(sorted(self._ongoing)) or "-"
             self._say(
                 f"{self._at()}  accepted {len(history.accepted):>7,}  lag {history.lag():>5,}"
-                f"  oldest {history.oldest_wait_s():.0f} s  to send {self._undrained()}  kills {arena.kills}  now: {now}"
+                f"  oldest {history.oldest_wait_s():.0f} s  to send {self._undrained()}  kills {arena.kills}  {now}"
             )
 
     def _undrained(self) -> int:
@@ -189,7 +192,7 @@ def gather(arena: Arena) -> Case:
             return False
         return True
 
-    if not wait_until(ask, END_S, arena.stop, 1.0):
+    if not wait_until(ask, RECOVER_S, arena.stop, 1.0):
         raise TimeoutError("the log and the store did not answer at the end of the run")
     return found[0]
 
@@ -215,6 +218,7 @@ def _ask(arena: Arena) -> Case:
             stored=tuple(witness.stored()),
             gaps=tuple(witness.gaps()),
             aside=tuple(witness.aside()),
+            taken=witness.taken(),
             windows_wrong=tuple(witness.windows_wrong(set(arena.tenants) - {poison.DEVICE})),
         )
     finally:

@@ -8,7 +8,7 @@ import numpy as np
 
 from stream_jobs.arithmetic import Bools
 from stream_jobs.records import Packets
-from stream_jobs.sinks import transaction
+from stream_jobs.sinks import packets as packet_work
 from stream_jobs.sinks.writers import Cursor
 
 
@@ -17,4 +17,4 @@ def seen(_cursor: Cursor, packets: Packets) -> Bools:
 
 
 def mutate() -> None:
-    mock.patch.object(transaction, "_seen", seen).start()
+    mock.patch.object(packet_work, "_seen", seen).start()

@@ -12,12 +12,13 @@ import numpy as np
 
 from stream_jobs.sinks.base import Receipt
 from stream_jobs.sinks.connection import Connection
-from stream_jobs.sinks.transaction import Batch, _advance, _lock_offsets, _receipt, _tally
+from stream_jobs.sinks.tally import Tally, open_tally
+from stream_jobs.sinks.transaction import NOBODY, Aside, Batch, _advance, _lock_offsets
 
-APART_S = 0.5
+APART_S = 1.0
 
 
-def commit(self: Batch, connection: Connection) -> list[Receipt]:
+def commit(self: Batch, connection: Connection, aside: Aside = NOBODY) -> list[Receipt]:
     parts = self._parts
     sources = sorted(
         (source for part in parts for source in part.sources), key=lambda one: (one.topic_id, one.partition)
@@ -25,14 +26,14 @@ def commit(self: Batch, connection: Connection) -> list[Receipt]:
     with connection.transaction(), connection.cursor(binary=True) as cursor:
         held = _lock_offsets(cursor, sources)
         fresh = [part.offset >= np.array([held[one] for one in part.sources])[part.source] for part in parts]
-        pairs = zip(parts, fresh, strict=True)
-        _advance(cursor, [_tally(part, at, new) for part, new in pairs for at in range(len(part.sources))])
+        pairs = list(zip(parts, fresh, strict=True))
+        _advance(cursor, [open_tally(part, at, new) for part, new in pairs for at in range(len(part.sources))])
     time.sleep(APART_S)
+    tallies: list[Tally] = []
     with connection.transaction(), connection.cursor(binary=True) as cursor:
-        self._tallies = []
-        for part, new in zip(parts, fresh, strict=True):
-            self._store(cursor, part, new)
-    return [_receipt(tally, 0) for tally in self._tallies]
+        for part, new in pairs:
+            tallies += self._store(cursor, part, new, aside)
+    return [tally.receipt(0) for tally in tallies]
 
 
 def mutate() -> None:

@@ -1,0 +1,167 @@
+"""The judge is judged: an honest case is innocent, and each invariant broken by hand is the one that is named."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.torture.checker import Case, LogRecord, SetAside, StoredRow, Verdict, judge
+from tests.torture.history import Identity, Numbered
+
+LIVE = ("live", 0)
+TENANTS = {"car": "acme", "van": "globex"}
+
+
+def digest(identity: Identity, nonce: int = 1) -> str:
+    return f"{identity[0]}/{identity[1]}/{identity[2]}/{nonce}"
+
+
+def honest(numbers: int = 4) -> Case:
+    """Two devices, everything accepted is logged, stored, acknowledged and promised; one bad input has its letter."""
+    identities = [(device, 1, seq) for device in TENANTS for seq in range(1, numbers + 1)]
+    numbered: list[Numbered] = [(device, epoch, 1, seq) for device, epoch, seq in identities]
+    return Case(
+        tenants=TENANTS,
+        accepted={one: frozenset({digest(one)}) for one in identities},
+        acked=frozenset(numbered),
+        rejected=frozenset(),
+        poison={"bad": "noise"},
+        promised=frozenset((one[0], digest(one)) for one in identities),
+        out_of_order=(),
+        log=tuple(LogRecord(LIVE, n, n[3] * 250, digest((n[0], n[1], n[3])), at) for at, n in enumerate(numbered)),
+        letters=frozenset({"bad"}),
+        stored=tuple(StoredRow(one, TENANTS[one[0]], digest(one)) for one in identities),
+        gaps=(),
+        aside=(SetAside("car", "not_a_packet", "bad"),),
+        taken={LIVE: len(numbered)},
+    )
+
+
+def guilty_of(verdict: Verdict) -> set[str]:
+    return {one.name for one in fields(verdict) if getattr(verdict, one.name)}
+
+
+FIRST: Identity = ("car", 1, 1)
+OTHER = next(one for one in honest().stored if one.identity == ("van", 1, 1))
+ROW = next(one for one in honest().stored if one.identity == FIRST)
+REST = tuple(one for one in honest().stored if one.identity != FIRST)
+LOG = honest().log
+BROKEN: dict[str, tuple[Case, set[str]]] = {
+    "a stored row is gone": (replace(honest(), stored=REST), {"lost", "skipped", "acked_not_stored"}),
+    "a row is not stored yet": (replace(honest(), stored=REST, taken={LIVE: 0}), {"lost", "acked_not_stored"}),
+    "a record of nobody's was passed over": (
+        replace(honest(), log=(*LOG, LogRecord(LIVE, ("car", 1, 1, 99), 10**9, "x", 7))),
+        {"skipped"},
+    ),
+    "a row stands twice": (replace(honest(), stored=(*REST, ROW, ROW)), {"doubled"}),
+    "a row has other bytes": (
+        replace(honest(), stored=(*REST, replace(ROW, sha256="x"))),
+        {"altered", "lost", "skipped", "acked_not_stored"},
+    ),
+    "a row that nobody accepted": (
+        replace(honest(), stored=(*honest().stored, StoredRow(("car", 1, 99), "acme", "x"))),
+        {"foreign"},
+    ),
+    "a device's bytes under another": (
+        replace(honest(), stored=(*honest().stored, StoredRow(("car", 1, 1), "acme", OTHER.sha256))),
+        {"doubled", "altered", "wrong_device"},
+    ),
+    "a row under another tenant": (
+        replace(honest(), stored=(*REST, replace(ROW, tenant="globex"))),
+        {"wrong_device"},
+    ),
+    "an acknowledgement without a record": (
+        replace(honest(), acked=frozenset({*honest().acked, ("car", 1, 1, 99)})),
+        {"acked_not_in_log", "acked_not_stored"},
+    ),
+    "an acknowledgement of another nonce": (
+        replace(honest(), acked=frozenset({*honest().acked, ("car", 1, 2, 1)})),
+        {"acked_not_in_log", "acked_not_stored"},
+    ),
+    "a rejection without a letter": (
+        replace(honest(), rejected=frozenset({("car", 1, 1, 1)})),
+        {"acked_not_stored"},
+    ),
+    "a PUBACK of what the log never got": (
+        replace(honest(), promised=frozenset({*honest().promised, ("car", "x")})),
+        {"promised_not_in_log"},
+    ),
+    "PUBACKs out of order": (replace(honest(), out_of_order=("PUBACK 7 before 6",)), {"puback_order"}),
+    "numbers against the device's clock": (
+        replace(honest(), log=(replace(LOG[0], mono_ms=10**6), *LOG[1:])),
+        {"order"},
+    ),
+    "copies in two partitions": (replace(honest(), log=(*LOG, replace(LOG[0], place=("live", 1)))), {"order"}),
+    "poison without a trace": (replace(honest(), aside=()), {"poison"}),
+    "poison without a reason": (replace(honest(), aside=(SetAside("car", "", "bad"),)), {"poison"}),
+    "something set aside that nobody sent": (
+        replace(honest(), aside=(*honest().aside, SetAside("car", "bad_crc", "x"))),
+        {"aside_unknown"},
+    ),
+    "an honest packet set aside without cause": (
+        replace(honest(), aside=(*honest().aside, SetAside("car", "bad_crc", ROW.sha256))),
+        {"aside_unknown"},
+    ),
+    "a window that does not add up": (replace(honest(), windows_wrong=("w",)), {"windows"}),
+}
+
+
+@pytest.mark.parametrize("numbers", [0, 1, 40])
+def test_an_honest_case_is_innocent(numbers: int) -> None:
+    verdict = judge(honest(numbers))
+    assert verdict.innocent and verdict.unexplained == 0 and guilty_of(verdict) == set()
+
+
+@pytest.mark.parametrize("what", sorted(BROKEN))
+def test_each_broken_promise_is_named(what: str) -> None:
+    case, guilt = BROKEN[what]
+    verdict = judge(case)
+    assert guilty_of(verdict) == guilt and not verdict.innocent
+
+
+def test_every_field_of_a_verdict_is_broken_by_some_case() -> None:
+    assert set().union(*(guilt for _, guilt in BROKEN.values())) == {one.name for one in fields(Verdict)}
+
+
+@given(st.sets(st.integers(1, 30)))
+def test_a_reported_drop_explains_exactly_its_range(dropped: set[int]) -> None:
+    case = honest(30)
+    rows = tuple(row for row in case.stored if row.identity[0] == "van" or row.identity[2] not in dropped)
+    gaps = tuple(("car", 1, seq, seq) for seq in dropped)
+    acked = frozenset(one for one in case.acked if one[0] == "van" or one[3] not in dropped)
+    log = tuple(one for one in case.log if one.numbered[0] == "van" or one.numbered[3] not in dropped)
+    promised = frozenset((one.numbered[0], one.sha256) for one in log)
+    case = replace(case, log=log, promised=promised)
+    assert judge(replace(case, stored=rows, gaps=gaps, acked=acked)).innocent
+    for missing in dropped:
+        told = tuple(gap for gap in gaps if gap[2] != missing)
+        assert len(judge(replace(case, stored=rows, gaps=told, acked=acked)).lost) == 1
+
+
+def test_a_packet_of_a_wrong_clock_lies_among_the_letters() -> None:
+    case = replace(
+        honest(), stored=REST, acked=frozenset(one for one in honest().acked if one[3] > 1 or one[0] == "van"),
+        rejected=frozenset({("car", 1, 1, 1)}), aside=(*honest().aside, SetAside("car", "future", ROW.sha256)),
+    )  # fmt: skip
+    assert judge(case).innocent
+
+
+def test_a_clones_packets_are_set_aside_one_by_one() -> None:
+    """Same numbers, another nonce and other bytes: the second one is a conflict, neither a duplicate nor stored."""
+    twin: Identity = ("car", 1, 1)
+    bytes_ = digest(twin, nonce=2)
+    both = {**honest().accepted, twin: frozenset({digest(twin), bytes_})}
+    conflict = (*honest().aside, SetAside("car", "identity_conflict", bytes_))
+    record = LogRecord(LIVE, ("car", 1, 2, 1), 250, bytes_, 50)
+    case = replace(honest(), accepted=both, aside=conflict, log=(*LOG, record))
+    assert judge(case).innocent
+    assert guilty_of(judge(replace(case, aside=honest().aside))) == {"lost"}
+    known = replace(case, taken={LIVE: 99})
+    assert judge(known).innocent
+    assert guilty_of(judge(replace(known, aside=honest().aside))) == {"lost", "skipped"}
+    acked = replace(case, acked=frozenset({*case.acked, record.numbered}))
+    assert judge(acked).innocent
+    assert guilty_of(judge(replace(acked, aside=honest().aside))) == {"lost", "acked_not_stored"}
