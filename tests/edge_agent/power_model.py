@@ -81,6 +81,8 @@ class Disk:
         self.ignores_sync = False
         """The control: a disk (or ``synchronous=OFF``) that does not keep its word loses what was accepted."""
         self.log: list[Operation] | None = None
+        self.is_full = False
+        """Writes fail as they do on a full file system; what is there stays readable."""
 
     def file(self, name: str) -> FileModel:
         """The file of this name, made when it is not there."""
@@ -90,6 +92,8 @@ class Disk:
         """Carry one operation out, unless the power is gone."""
         if not self.alive():
             return
+        if self.is_full and operation[0] == "write":
+            raise apsw.FullError("the modelled disk is full")
         if self.log is not None:
             self.log.append(operation)
         what, name, number, data = operation
