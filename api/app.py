@@ -12,7 +12,7 @@ from starlette.routing import Match, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from api.middleware import Surroundings
+from api.middleware import BodyLimit, Surroundings
 from api.problems import MEDIA_TYPE, install
 from api.routes import API_ROUTERS, PLAIN_ROUTERS
 from api.routes.common import PREFIX
@@ -58,6 +58,7 @@ def create_app(
     _add_security_scheme(app)
     if services.settings.pages is not None:
         app.router.routes.append(Pages("/", StaticFiles(directory=services.settings.pages, html=True), name="pages"))
+    app.add_middleware(BodyLimit)
     app.add_middleware(Surroundings, metrics=services.metrics, elapsed_s=services.elapsed_s)
     return app
 

@@ -48,5 +48,10 @@ class Metrics:
             "fleetstream_api_command_answers_total", "Answers of devices that changed a command", registry=self.registry
         )
 
+        self.outbox_unknown = Gauge(
+            "fleetstream_api_outbox_unknown_topic", "Outbox rows whose topic this version does not know",
+            registry=self.registry,
+        )  # fmt: skip
+
     def text(self) -> bytes:
         return generate_latest(self.registry)

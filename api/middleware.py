@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.metrics import Metrics
@@ -20,6 +21,31 @@ SECURITY = {
     "Permissions-Policy": "geolocation=(), camera=(), microphone=()",
 }
 """No inline script or style, nothing from elsewhere, in no one's frame."""
+
+
+MAX_BODY_BYTES = 64 * 1024
+"""Of a request. The largest that makes sense is a command; what is longer is not taken into memory."""
+
+
+class BodyLimit:
+    """Stops reading a body that is too large; whoever reads it answers with 413."""
+
+    def __init__(self, app: ASGIApp, most_bytes: int = MAX_BODY_BYTES) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        taken = 0
+
+        async def receive_some() -> Message:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > self._most_bytes:
+                raise HTTPException(413)
+            return message
+
+        await self._app(scope, receive_some, send)
 
 
 class Surroundings:

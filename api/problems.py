@@ -20,6 +20,7 @@ from api.errors import (
     TooMany,
     Unauthorised,
 )
+from api.middleware import MAX_BODY_BYTES
 from api.shapes import BadParameter, Problem
 
 MEDIA_TYPE = "application/problem+json"
@@ -67,8 +68,12 @@ def install(app: FastAPI) -> None:
 
 async def _http(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    codes = {404: "not_found", 405: "method_not_allowed"}
-    details = {404: "this address is not part of the service", 405: "the allowed methods stand in the header Allow"}
+    codes = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
+    details = {
+        404: "this address is not part of the service",
+        405: "the allowed methods stand in the header Allow",
+        413: f"a request's body has at most {MAX_BODY_BYTES} bytes",
+    }
     code = codes.get(error.status_code, f"http_{error.status_code}")
     detail = details.get(error.status_code, "the request was not understood")
     return problem(error.status_code, code, detail, error.headers)

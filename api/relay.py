@@ -181,6 +181,7 @@ class Relay:
         backlog = await self.store.backlog(OUTBOX_TOPICS)
         self.metrics.outbox_waiting.set(backlog.rows)
         self.metrics.outbox_oldest.set(backlog.oldest_s)
+        self.metrics.outbox_unknown.set(backlog.unknown_topic)
         if backlog.unknown_topic:
             log.error(
                 "event=outbox_unknown_topic rows=%d fix=run_the_version_that_wrote_them kept=true",

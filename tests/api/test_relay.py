@@ -269,6 +269,23 @@ def test_a_record_too_large_holds_up_its_own_key_only(fleet: Fleet, kafka_bootst
     asyncio.run(scenario())
 
 
+def test_rows_of_a_topic_that_nobody_knows_wait_and_are_counted(fleet: Fleet) -> None:
+    outbox(fleet, "tomorrow", ("a", b"1"), ("b", b"2"))
+
+    async def scenario() -> None:
+        store = Outbox(fleet.sink_dsn)
+        relay = make_relay(fleet, "127.0.0.1:1", "t", store)
+        assert await store.open()
+        await relay._care()
+        await store.close()
+        assert "fleetstream_api_outbox_unknown_topic 2.0" in relay.metrics.text().decode()
+
+    asyncio.run(scenario())
+    with psycopg.connect(fleet.sink_dsn) as connection:
+        found = connection.execute("SELECT count(*) FROM outbox WHERE topic = 'tomorrow' AND published_at IS NULL")
+        assert found.fetchone() == (2,)
+
+
 def test_old_published_rows_are_pruned_and_waiting_ones_never(fleet: Fleet) -> None:
     fleet.execute("UPDATE outbox SET published_at = now() - interval '2 hours' WHERE kafka_key = 'north-1'")
     fleet.execute("UPDATE outbox SET created_at = now() - interval '1 year'")

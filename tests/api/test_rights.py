@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.routing import Route
 
 from api.auth import EVIDENCE, TELEMETRY
 from api.keys import ROLES, new_key
+from api.middleware import MAX_BODY_BYTES
 from api.wiring import build_app
 from tests.api.fix_api import SPEED, Fleet, Server, api_settings, running
 
@@ -174,6 +176,22 @@ def test_unknown_addresses_and_methods_are_problems_too(fleet: Fleet, server: Se
         assert problem(refused, 405)["code"] == "method_not_allowed" and refused.headers["allow"] == "GET"
         assert problem(client.get("/../../etc/passwd"), 404)
         assert problem(client.get("/api/v1/stream", headers={"Last-Event-ID": "x"}), 422)["code"] == "bad_event_id"
+
+
+def test_a_body_that_is_too_large_is_not_taken(fleet: Fleet, server: Server) -> None:
+    def pieces() -> Iterator[bytes]:
+        """A body without a length, which ends when nobody listens any more."""
+        for _ in range(1_000):
+            yield bytes(64 * 1024)
+
+    address = "/api/v1/devices/north-1/commands"
+    with server.client(fleet.key("north")) as client:
+        told = client.post(address, content=bytes(MAX_BODY_BYTES + 1), headers={"Content-Type": "application/json"})
+        assert problem(told, 413)["code"] == "body_too_large"
+        with contextlib.suppress(httpx.WriteError):
+            endless = client.post(address, content=pieces(), headers={"Content-Type": "application/json"})
+            assert endless.status_code == 413
+        assert client.get("/api/v1/whoami").status_code == 200
 
 
 def test_the_sixth_of_five_requests_is_told_when_to_come_back(fleet: Fleet) -> None:

@@ -15,8 +15,10 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, Producer
 from paho.mqtt.client import Client, MQTTv5
 from paho.mqtt.enums import CallbackAPIVersion
 
+from contracts.packet import MAX_FRAME_BYTES
 from contracts.tables import ROLE_READER, ROLE_SINK, VIEWS
 from contracts.topics import Topics
+from infra.mosquitto import PACKET_ROOM_BYTES
 from tests.fix_stack import MqttBroker
 
 
@@ -118,6 +120,16 @@ def test_a_device_speaks_only_under_its_own_name(mqtt_broker: MqttBroker) -> Non
         assert publish(car, "v1/car-1/up/live") in (0, 16)
         assert publish(car, "v1/car-2/up/live") == 0x87
         assert publish(car, "v1/car-1/down/ack") == 0x87
+
+
+def test_a_packet_over_the_limit_ends_its_connection_and_no_other(mqtt_broker: MqttBroker) -> None:
+    with connected(mqtt_broker, "car-5") as other, connected(mqtt_broker, "car-4") as car:
+        gone = threading.Event()
+        car.on_disconnect = lambda *_: gone.set()
+        assert publish(car, "v1/car-4/up/live", bytes(MAX_FRAME_BYTES)) in (0, 16), "the largest frame passes"
+        car.publish("v1/car-4/up/live", bytes(MAX_FRAME_BYTES + PACKET_ROOM_BYTES), qos=1)
+        assert gone.wait(15)
+        assert publish(other, "v1/car-5/up/live") in (0, 16)
 
 
 def test_the_client_id_is_the_certificate_s_name(mqtt_broker: MqttBroker) -> None:

@@ -99,6 +99,15 @@ def test_records_lie_by_tenant_and_day_with_their_hash_in_the_manifest(archive: 
     assert archive.rows("SELECT sum(next_offset) FROM archive_offsets") == [(70,)]
 
 
+def test_what_nobody_can_read_is_archived_all_the_same(archive: Archive) -> None:
+    """No stamp, half a stamp, no value: of no tenant, from 1970, with their bytes."""
+    rows: list[tuple[str, bytes | None, bytes | None]] = [("x", b"a", None), ("x", b"b", b"\x01"), ("x", b"", b"")]
+    send(archive.bootstrap, archive.topics.live.name, rows)
+    archive.run_until(archive.start(), len(rows))
+    assert archive.values() == [b"", b"a", b"b"]
+    assert archive.rows("SELECT DISTINCT tenant_id, received_day::text FROM archive_files") == [(0, "1970-01-01")]
+
+
 def test_files_roll_by_size(archive: Archive) -> None:
     archive.send(1, 200)
     archiver = archive.start(file_bytes=500)
