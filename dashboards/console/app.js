@@ -1,16 +1,17 @@
-// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/ledger. A view is {mount, unmount}.
+// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/ledger, #/crash, #/crash/RECORD. A view is {mount, unmount}.
 
 import { Problem, get, key, setKey } from "./client.js";
 import { el, notice, text } from "./dom.js";
 import { toggleZone, zoneName } from "./format.js";
 import { assetView } from "./asset.js";
+import { crashView } from "./crash.js";
 import { fleetView } from "./fleet.js";
 import { ledgerView } from "./ledger.js";
 import { mapView } from "./map.js";
 
 const main = document.getElementById("main");
 const bar = document.getElementById("bar");
-const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, ledger: ledgerView };
+const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, ledger: ledgerView, crash: crashView };
 const LINKS = {
   live: ["Live", "the stream is open"],
   down: ["Reconnecting", "the stream is closed; what you see may be old"],
@@ -25,6 +26,12 @@ const shell = {
     node.className = `link-state link-${state}`;
     node.title = LINKS[state][1];
     text(node, LINKS[state][0]);
+  },
+  // A crash somewhere in the fleet: said on every page that hears the live stream, until somebody looks.
+  crashed(notice) {
+    const node = document.getElementById("alarm");
+    node.replaceChildren(`Crash reported by ${notice.asset ?? notice.device}.`, el("a", { href: "#/crash" }, "Where to look"));
+    node.hidden = false;
   },
   // What to do with an error of any request: back to the door, or tell it in place.
   failed(error, place = main) {
@@ -92,6 +99,7 @@ function show() {
   const [name, ...rest] = location.hash.replace(/^#\//, "").split("/");
   const view = VIEWS[name] ? name : "fleet";
   leave?.();
+  if (view === "crash") document.getElementById("alarm").hidden = true;
   shell.link("idle");
   for (const link of bar.querySelectorAll("nav a")) {
     const here = link.dataset.view === (view === "asset" ? "fleet" : view);

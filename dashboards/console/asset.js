@@ -124,6 +124,7 @@ class AssetView {
   hear(name, data) {
     this.shell.link(name === "down" || name === "bye" ? "down" : "live");
     if (name === "reset") for (const card of this.cards.values()) { card.reset(); if (card.visible) card.load(); }
+    if (name === "notice") this.shell.crashed(data.notice);
     if (name !== "values" || !this.asset) return;
     for (const value of data.values) {
       this.asset.measuredMs = Math.max(this.asset.measuredMs ?? 0, Date.parse(value.measured_at));

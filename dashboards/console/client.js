@@ -57,12 +57,23 @@ function address(path, query) {
   return `${BASE}${path}${search.size ? `?${search}` : ""}`;
 }
 
-export async function get(path, query = {}, signal = undefined) {
-  const headers = { Authorization: `Bearer ${key()}` };
+export async function get(path, query = {}, signal = undefined, more = {}) {
+  const headers = { Authorization: `Bearer ${key()}`, ...more };
   const response = await answer(await fetch(address(path, query), { headers, signal, cache: "no-store" }));
   const body = await response.json();
   if (body.as_of) serverTime(body.as_of);
   return body;
+}
+
+// An answer that is a file, handed to the browser's own download.
+export async function download(path, more, name) {
+  const headers = { Authorization: `Bearer ${key()}`, ...more };
+  const response = await answer(await fetch(address(path, {}), { headers, cache: "no-store" }));
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
 export async function all(path, query = {}, signal = undefined, most = 20000) {

@@ -93,6 +93,7 @@ class Fleet {
   hear(name, data) {
     this.shell.link(name === "down" || name === "bye" ? "down" : "live");
     if (name === "reset") this.load().catch((error) => this.trouble(error));
+    if (name === "notice") this.shell.crashed(data.notice);
     if (name !== "values") return;
     for (const value of data.values) {
       const asset = this.assets.get(value.asset);
