@@ -2,7 +2,8 @@
 
 The watermark is the smallest receive time up to which every live partition is stored: now for a partition that is
 caught up, else the newest receive time stored from it. The backlog never delays the living; what it brings later
-changes windows that are published again. Only finality waits for the backlog too.
+changes windows that are published again. Only finality waits for the backlog too, and for a receive stamp that is as
+new: this machine's clock alone, jumping ahead, must not end what cannot be begun again.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Closer:
         self.metrics.closed(closed)
         if closed < self.rows:
             backlog_ms = self._watermark_ms(self.backlog_topic, now_ms, state, progress)
-            self._move_finality(min(live_ms, backlog_ms) - FINAL_MARGIN_MS)
+            newest_ms = max((one.max_received_ms for one in progress.values()), default=0)
+            self._move_finality(min(live_ms, backlog_ms, newest_ms) - FINAL_MARGIN_MS)
         return closed
 
     def _move_finality(self, before_ms: int) -> None:

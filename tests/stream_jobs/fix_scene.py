@@ -44,7 +44,7 @@ class Scene:
 
     def __init__(self, dsn: str) -> None:
         self.dsn, self.now_ms, self.log = dsn, T0, FixedLog(0)
-        self.offsets = {LIVE: 0, BACKLOG: 0}
+        self.offsets, self.heard = {LIVE: 0, BACKLOG: 0}, 0
         self.car: Device = add_devices(dsn, {"north": ["car1"]})["car1"]
         self.ledger = StoreLedger(dsn)
         self.closer = Closer(
@@ -66,6 +66,15 @@ class Scene:
         self.offsets[topic] += 1
         self.log.end, self.log.backlog_end = self.offsets[LIVE], self.offsets[BACKLOG]
         return receipt
+
+    def hear(self, received_ms: int) -> None:
+        """A packet without readings comes, so that the log knows how late it is."""
+        self.heard += 1
+        frame = self.car.packet(self.heard, epoch=9)
+        records = in_log_order([(frame, self.car.stamp(received_ms))], LIVE, self.offsets[LIVE])
+        store_partition(target(self.dsn), table(records).to_batches())
+        self.offsets[LIVE] += 1
+        self.log.end = self.offsets[LIVE]
 
     def close_until_quiet(self, now_ms: int) -> None:
         """Let the clock stand at ``now_ms`` and the closer do all it can."""

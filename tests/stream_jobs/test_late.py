@@ -116,8 +116,12 @@ def test_final_says_when_a_row_can_change_no_more_and_holds_it(scene: Scene) -> 
     scene.put(1, 100, base_ms=H0, received_ms=H0 + 500)
     final_at = H0 + 10_000 + MAX_LATENESS_MS
     asked = "SELECT width_s, final FROM windows ORDER BY 1"
+    scene.hear(final_at + FINAL_MARGIN_MS - 1)
     scene.close_until_quiet(final_at + FINAL_MARGIN_MS - 1)
     assert scene.rows(asked) == [(10, False), (60, False), (3600, False), (86400, False)]
+    scene.close_until_quiet(final_at + FINAL_MARGIN_MS + 60_000)
+    assert scene.rows(asked)[0] == (10, False), "a clock that jumps ahead makes nothing final"
+    scene.hear(final_at + FINAL_MARGIN_MS + 60_000)
     scene.close_until_quiet(final_at + FINAL_MARGIN_MS + 60_000)
     assert scene.rows(asked) == [(10, True), (60, True), (3600, False), (86400, False)]
     assert scene.rows("SELECT extract(epoch FROM final_at)::bigint FROM windows WHERE width_s = 10") == [
@@ -135,6 +139,7 @@ def test_final_says_when_a_row_can_change_no_more_and_holds_it(scene: Scene) -> 
 def test_finality_waits_for_the_backlog_and_for_what_is_not_published(scene: Scene) -> None:
     scene.put(1, 1, base_ms=H0, received_ms=H0 + 500)
     scene.put(1, 1, base_ms=H0, received_ms=H0 + DAY, topic=BACKLOG)
+    scene.hear(H0 + 90 * DAY)
     scene.log.backlog_end += 1
     scene.close_until_quiet(H0 + 90 * DAY)
     told = scene.rows("SELECT extract(epoch FROM final_before)::bigint * 1000 FROM finality")
@@ -151,6 +156,7 @@ def test_finality_waits_for_the_backlog_and_for_what_is_not_published(scene: Sce
 def test_a_recording_is_never_final(scene: Scene) -> None:
     scene.rows("UPDATE devices SET kind = 'recording' RETURNING 1")
     scene.put(1, 1, base_ms=H0, received_ms=H0 + 500, flags=1)
+    scene.hear(H0 + 90 * DAY)
     scene.close_until_quiet(H0 + 90 * DAY)
     receipt = scene.put(2, 1, base_ms=H0, received_ms=H0 + 95 * DAY, flags=1)
     assert receipt.too_late == 0
