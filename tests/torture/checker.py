@@ -59,6 +59,8 @@ class Case:
 
     tenants: Mapping[str, str]
     accepted: Mapping[Identity, frozenset[str]]
+    moved: frozenset[str]
+    """SHA-256 of packets that were accepted under an identity which their device gave up for another one."""
     acked: frozenset[Numbered]
     rejected: frozenset[Numbered]
     poison: Mapping[str, str]
@@ -243,7 +245,7 @@ def _poison(case: Case) -> list[str]:
 
 def _aside_unknown(case: Case) -> list[str]:
     """Nothing is set aside that nobody sent, and what is a device's own has a cause: its clock, or its clone."""
-    sent = {digest for digests in case.accepted.values() for digest in digests}
+    sent = {digest for digests in case.accepted.values() for digest in digests} | case.moved
     return [
         f"{one.device} {one.reason} {one.sha256[:12]}"
         for one in case.aside

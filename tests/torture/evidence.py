@@ -123,11 +123,13 @@ def log_ends(bootstrap: str, topics: Topics) -> dict[tuple[str, int], int]:
     """Topic and partition to the log's end, of what the store reads packets from. Raises KafkaException."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "torture", "enable.auto.commit": False})
     try:
-        return {
-            (topic.name, number): consumer.get_watermark_offsets(TopicPartition(topic.name, number), timeout=POLL_S)[1]
-            for topic in (topics.live, topics.backlog)
-            for number in range(topic.partitions)
-        }
+        ends = {}
+        for topic in (topics.live, topics.backlog):
+            consumer.list_topics(topic.name, timeout=POLL_S)  # offsets are refused of a topic not heard of yet
+            for number in range(topic.partitions):
+                partition = TopicPartition(topic.name, number)
+                ends[topic.name, number] = consumer.get_watermark_offsets(partition, timeout=POLL_S)[1]
+        return ends
     finally:
         consumer.close()
 

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edge_agent.journal import MOVED, AcceptedPacket
 from infra.guard import Guard
 from tests.torture.device import DevicesFile
-from tests.torture.history import History
+from tests.torture.history import History, Identity
 
 ROOT = Path(__file__).parents[2]
 END_S = 20.0
@@ -38,6 +39,7 @@ class Fleet:
         self._lock = threading.RLock()
         self._wanted = False
         self._mood: dict[str, Any] = {}
+        self._own: dict[Identity, str] = {}
         self.undrained = -1
         """Devices with something left to send, as last reported; -1 before the first report of a process."""
         self.exits: list[str] = []
@@ -133,6 +135,15 @@ class Fleet:
         told: Any = {**self._told, "devices": devices}
         return Fleet(name, told, folder, self._history, self._guard)
 
+    def _note(self, packet: AcceptedPacket) -> None:
+        """A packet that moves is named without its hash: of two clones, each knows its own."""
+        identity = packet.device, packet.boot_epoch, packet.seq
+        if packet.lane != MOVED:
+            self._own[identity] = packet.sha256
+            self._history.accept(*identity, packet.sha256)
+        elif identity in self._own:
+            self._history.move(*identity, self._own[identity])
+
     def _gone(self, process: subprocess.Popen[bytes]) -> None:
         process.wait()
         self._guard.forget(process.pid)
@@ -151,8 +162,8 @@ class Fleet:
                 return
             kind, *told = json.loads(line)
             if kind == "a":
-                device, epoch, seq, digest = told[0][:4]
-                self._history.accept(device, epoch, seq, digest)
+                packet = AcceptedPacket(*told[0])
+                self._note(packet)
             elif kind == "k":
                 self._history.ack(*told)
             else:

@@ -19,6 +19,8 @@ class History:
 
     accepted: dict[Identity, set[str]] = field(default_factory=dict)
     """Hashes per identity: two only when a device was cloned."""
+    moved: set[str] = field(default_factory=set)
+    """Hashes of packets that got another identity afterwards: their device learnt that its epoch was another run's."""
     acked: set[Numbered] = field(default_factory=set)
     rejected: set[Numbered] = field(default_factory=set)
     waiting: dict[Identity, float] = field(default_factory=dict)
@@ -33,6 +35,16 @@ class History:
             if digest not in known:
                 known.add(digest)
                 self.waiting[device, epoch, seq] = time.monotonic()
+
+    def move(self, device: str, epoch: int, seq: int, digest: str) -> None:
+        """This identity is nobody's from here on; its packet follows under another one."""
+        with self.lock:
+            self.moved.add(digest)
+            known = self.accepted.get((device, epoch, seq), set())
+            known.discard(digest)
+            if not known:
+                self.accepted.pop((device, epoch, seq), None)
+                self.waiting.pop((device, epoch, seq), None)
 
     def ack(
         self, device: str, epoch: int, nonce: int, confirmed: Iterable[list[int]], rejected: Iterable[list[int]]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-SERVICES = ("mosquitto", "gateway", "gateway-1", "kafka", "ingest", "archive", "watch", "api", "postgres")
+SERVICES = ("mosquitto", "gateway", "gateway-1", "kafka", "ingest", "archive", "watch", "evidence", "api", "postgres")
 FLEETS = ("fleet-0", "fleet-1", "fleet-2", "noisy", "twin")
 STORM_SHARE = 0.6
 """Part of the run's time over which the storm is spread."""
@@ -27,7 +27,7 @@ KILL = "kill"
 VICTIMS = (
     "gateway", "gateway", "gateway", "gateway-1", "gateway-1", "gateway-1", "mosquitto", "mosquitto", "mosquitto",
     "fleet-0", "fleet-0", "fleet-0", "fleet-1", "fleet-1", "fleet-1", "fleet-2", "fleet-2", "fleet-2", "noisy", "noisy",
-    "twin", "twin", "postgres", "postgres", "kafka", "kafka", "archive", "watch", "api", "ingest", "jvm",
+    "twin", "twin", "postgres", "postgres", "kafka", "kafka", "archive", "watch", "evidence", "api", "ingest", "jvm",
 )  # fmt: skip
 """Who may be killed, as often as he stands here: Spark least, since its start takes longest.
 

@@ -26,6 +26,7 @@ def honest(numbers: int = 4) -> Case:
     return Case(
         tenants=TENANTS,
         accepted={one: frozenset({digest(one)}) for one in identities},
+        moved=frozenset(),
         acked=frozenset(numbered),
         rejected=frozenset(),
         poison={"bad": "noise"},
@@ -165,3 +166,13 @@ def test_a_clones_packets_are_set_aside_one_by_one() -> None:
     acked = replace(case, acked=frozenset({*case.acked, record.numbered}))
     assert judge(acked).innocent
     assert guilty_of(judge(replace(acked, aside=honest().aside))) == {"lost", "acked_not_stored"}
+
+
+def test_a_packet_that_moved_is_asked_for_under_its_new_name_only() -> None:
+    """A device that learnt of its clone: what was set aside under the old number is explained, a row there is not."""
+    moved = replace(
+        honest(), moved=frozenset({"old"}), aside=(*honest().aside, SetAside("car", "identity_conflict", "old"))
+    )
+    assert judge(moved).innocent
+    row = StoredRow(("car", 9, 1), "acme", "old")
+    assert guilty_of(judge(replace(moved, stored=(*moved.stored, row)))) == {"foreign"}
