@@ -24,7 +24,9 @@ SELECT tenant, device, boot_epoch, accepted_packets, accepted_samples, confirmed
        stored_samples, evidence_packets, duplicates_suppressed, dropped_packets, dropped_samples, quarantined_packets,
        dead_lettered_packets, numbers_in(missing) AS missing_packets, missing::text AS missing,
        CASE WHEN on_its_way IS NOT NULL THEN numbers_in(on_its_way) END AS on_its_way_packets,
-       on_its_way::text AS on_its_way, not_accepted_samples, oldest_waiting_ms, oldest_unacked_ms, reported_at, heard_at
+       on_its_way::text AS on_its_way, quarantined_packets + dead_lettered_packets AS aside_packets,
+       (extract(epoch FROM now() - heard_at) * 1000)::bigint AS heard_ms,
+       not_accepted_samples, oldest_waiting_ms, oldest_unacked_ms, reported_at, heard_at
 FROM ledger WHERE %(device)s::text IS NULL OR device = %(device)s::text
 ORDER BY tenant, device, boot_epoch
 """
@@ -40,16 +42,14 @@ ORDER BY tenant, device, boot_epoch, first_seq
 """
 COLUMNS = {
     "device": "device", "boot_epoch": "boot", "accepted_packets": "accepted", "confirmed_packets": "confirmed",
-    "stored_packets": "stored", "missing_packets": "missing", "held_packets": "on device",
-    "duplicates_suppressed": "repeats", "dropped_packets": "dropped", "quarantined_packets": "quarantined",
-    "dead_lettered_packets": "refused", "not_accepted_samples": "samples never accepted",
-    "oldest_waiting_ms": "oldest waiting", "heard_at": "heard",
+    "stored_packets": "stored", "missing_packets": "missing", "duplicates_suppressed": "repeats",
+    "dropped_packets": "dropped", "aside_packets": "set aside", "oldest_waiting_ms": "oldest", "heard_ms": "heard",
 }  # fmt: skip
-"""Of the table: what the view says, and how people read it."""
+"""Of the table: what the row says, and how people read it."""
 SUMS = (
     "accepted_packets", "confirmed_packets", "held_packets", "stored_packets", "stored_samples", "evidence_packets",
-    "duplicates_suppressed", "dropped_packets", "quarantined_packets", "dead_lettered_packets", "missing_packets",
-    "on_its_way_packets", "not_accepted_samples",
+    "duplicates_suppressed", "dropped_packets", "quarantined_packets", "dead_lettered_packets", "aside_packets",
+    "missing_packets", "on_its_way_packets", "not_accepted_samples",
 )  # fmt: skip
 
 app = typer.Typer()
@@ -76,7 +76,10 @@ def ledger(
         lines = [[_cell(name, row[name]) for name in COLUMNS] for row in rows]
         sums = [_cell(name, total.get(name, "")) for name in COLUMNS]
         print_table(list(COLUMNS.values()), [*lines, ["total", *sums[1:]]])
-        typer.echo("packets, unless it says samples; – means that nobody has said it")
+        typer.echo(
+            f"packets; – nobody has said it. On devices: {_known(total['held_packets'])} packets. "
+            f"Never accepted: {_known(total['not_accepted_samples'])} samples. Which, where, since when: --missing"
+        )
     if settled and total["missing_packets"]:
         raise typer.Exit(EXIT_MISSING)
 
@@ -158,11 +161,11 @@ def _show_missing(rows: list[dict[str, Any]], drops: list[dict[str, Any]], gaps:
 
 
 def _cell(name: str, value: Any) -> str:
-    if name == "oldest_waiting_ms":
-        return "" if value == "" else age(value)
-    if name == "heard_at":
-        return "" if value == "" else _moment(value)
-    return _known(value)
+    if value == "":
+        return ""
+    if name == "heard_ms":
+        return "never" if value is None else f"{age(max(0, value))} ago"
+    return age(value) if name == "oldest_waiting_ms" else _known(value)
 
 
 def _known(value: Any) -> str:

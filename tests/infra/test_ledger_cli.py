@@ -51,7 +51,7 @@ def run(role_dsn: Callable[[str], str], monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setattr(command, "load_settings", SimpleNamespace)
     monkeypatch.setattr(command, "open_stack", lambda _: None)
     monkeypatch.setattr(command, "reader_dsn", lambda _: role_dsn(ROLE_READER))
-    monkeypatch.setenv("COLUMNS", "240")
+    monkeypatch.setenv("COLUMNS", "100")
     return lambda *arguments: CliRunner().invoke(command.app, list(arguments))
 
 
@@ -74,9 +74,9 @@ def test_the_table_has_units_and_no_zero_for_unknown(run: Run) -> None:
     done = run()
     lines = done.stdout.splitlines()
     car1, car2 = (next(line.split() for line in lines if line.startswith(name)) for name in ("car-1", "car-2"))
-    assert car1[:5] == ["car-1", "1", "11", "9", "7"] and car1[12:14] == ["90", "s"]
-    assert car2[:5] == ["car-2", "1", "2", "–", "7"] and car2[-1] == "never"
-    assert "–" in car2[6] and lines[-1].startswith("packets, unless")
+    assert car1[:9] == ["car-1", "1", "11", "9", "7", "3", "2", "1", "0"] and car1[9:11] == ["90", "s"]
+    assert car2 == ["car-2", "1", "2", "–", "7", "0", "2", "0", "0", "–", "never"]
+    assert "On devices: 1 packets. Never accepted: 3 samples." in lines[-1]
     assert "wt-1" not in done.stdout
 
 
