@@ -66,6 +66,13 @@ class Answers(Protocol):
     async def commit(self) -> None: ...
 
 
+class Chore(Protocol):
+    """Other work for the one clerk of a stack (``projection.LatestProjection``)."""
+
+    async def step(self) -> None: ...
+    async def close(self) -> None: ...
+
+
 def decide(due: Due, now_ms: int) -> Step:
     """What happens to an open command now."""
     state = State(due.state)
@@ -120,8 +127,8 @@ class Clerk:
     now_ms: Callable[[], int]
     elapsed_s: Callable[[], float]
     metrics: Metrics
-    chores: Sequence[Callable[[], Any]] = ()
-    """Asked to run in every round (``projection.LatestProjection.step``); each keeps its own pace."""
+    chores: Sequence[Chore] = ()
+    """Asked to work in every round; each keeps its own pace."""
     poll_s: float = 0.25
     asks_for_gaps: bool = True
     _backoff_s: float = 0.25
@@ -139,6 +146,8 @@ class Clerk:
                     log.warning("event=clerk_waits reason=%s retry_s=%.1f", error, pause_s)
                 await asyncio.sleep(pause_s)
         finally:
+            for chore in self.chores:
+                await chore.close()
             await self.answers.close()
             await self.store.close()
 
@@ -163,7 +172,7 @@ class Clerk:
             self._next_gaps_s = self.elapsed_s() + GAPS_EVERY_S
             await self.ask_for_gaps()
         for chore in self.chores:
-            await chore()
+            await chore.step()
 
     async def ask_for_gaps(self) -> None:
         """The policy: what is missing for longer than the ledger's limit is asked for while its device is there."""

@@ -52,6 +52,9 @@ class Metrics:
             "fleetstream_api_outbox_unknown_topic", "Outbox rows whose topic this version does not know",
             registry=self.registry,
         )  # fmt: skip
+        self.latest_told = Counter(
+            "fleetstream_api_latest_told_total", "Latest values written to their topic", registry=self.registry
+        )
 
     def text(self) -> bytes:
         return generate_latest(self.registry)

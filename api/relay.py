@@ -24,7 +24,7 @@ from contracts.topics import KafkaTopic, Topics
 
 REGISTRY = "registry"
 EPOCHS = "epochs"
-OUTBOX_TOPICS = (REGISTRY, EPOCHS, "windows", "commands", "events")
+OUTBOX_TOPICS = (REGISTRY, EPOCHS, "book", "windows", "commands", "events", "latest")
 """Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
 
 UNBLOCK_S = 60.0

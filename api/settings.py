@@ -47,6 +47,7 @@ class ApiSettings(BaseSettings):
     relay_batch: int = Field(500, ge=1, le=10_000)
     relay_beat_s: float = Field(5.0, gt=0)
     asks_for_gaps: bool = Field(True, description="ask devices for what the ledger misses longer than its limit")
+    latest_every_s: float = Field(5.0, gt=0, description="least time between two looks of the topic of latest values")
     outbox_keep_h: float = Field(24.0, ge=0, description="published outbox rows older than this are deleted")
 
     @classmethod

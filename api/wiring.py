@@ -31,7 +31,9 @@ from api.keys import NewKey, new_key
 from api.limits import Buckets, Seats
 from api.live import Hub
 from api.metrics import Metrics
+from api.projection import LatestProjection
 from api.queries.clerk import ClerkStore
+from api.queries.latest import LatestTable
 from api.queries.outbox import Outbox
 from api.queries.pool import Store
 from api.relay import Clock, Relay, RelayPace
@@ -84,9 +86,13 @@ def build_clerk(settings: ApiSettings, metrics: Metrics) -> Clerk:
         raise SettingsError("the clerk needs a connection; set FLEETSTREAM__API__RELAY_DSN (role fleetstream_sink)")
     topics, dsn = Topics(settings.topic_prefix), settings.relay_dsn.get_secret_value()
     answers = AnswerConsumer(settings.kafka_bootstrap, topics.answers.name, f"{settings.topic_prefix}.clerk")
-    return Clerk(
-        ClerkStore(dsn), answers, _now_ms, time.monotonic, metrics, asks_for_gaps=settings.asks_for_gaps
+    latest = LatestProjection(
+        LatestTable(dsn), KafkaPublisher(settings.kafka_bootstrap), topics.latest.name, settings.latest_every_s,
+        time.monotonic, metrics,
     )  # fmt: skip
+    return Clerk(
+        ClerkStore(dsn), answers, _now_ms, time.monotonic, metrics, (latest,), asks_for_gaps=settings.asks_for_gaps
+    )
 
 
 def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:

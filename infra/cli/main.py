@@ -36,6 +36,8 @@ MENU = (
     ("compare", "infra.cli.compare"),
     ("swap", "infra.cli.swap"),
     ("drop", "infra.cli.drop"),
+    ("restore", "infra.cli.restore"),
+    ("latest", "infra.cli.latest"),
     ("device", "infra.cli.device"),
     ("command", "infra.cli.command"),
     ("tenant", "infra.cli.tenant"),

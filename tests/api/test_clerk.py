@@ -344,8 +344,10 @@ def test_a_clerk_killed_between_store_and_kafka_applies_an_answer_once(
         async def die(*_: Any) -> Any:
             raise Killed
 
-        half = (clerk.store, "take_answers") if cut == "before_the_commit" else (clerk.answers, "commit")
-        monkeypatch.setattr(*half, die)
+        if cut == "before_the_commit":
+            monkeypatch.setattr(clerk.store, "take_answers", die)
+        else:
+            monkeypatch.setattr(clerk.answers, "commit", die)
         with pytest.raises(Killed):
             await until(clerk, lambda: False)
         monkeypatch.undo()
