@@ -47,6 +47,8 @@ class OutboxStore(Protocol):
     async def prune(self, keep_h: float) -> int: ...
     async def backlog(self, topics: Sequence[str]) -> Backlog: ...
     async def registry(self) -> tuple[list[Registration], list[str]]: ...
+    async def epochs(self) -> list[tuple[str, bytes]]: ...
+    async def book(self) -> list[tuple[str, bytes]]: ...
 
 
 class Publisher(Protocol):
@@ -191,11 +193,13 @@ class Relay:
             log.info("event=outbox_pruned rows=%d", pruned)
 
     async def _tell_registry(self) -> None:
-        """Every device once; the outbox rows that follow have the last word."""
+        """Every device and its known epochs once; the outbox rows that follow have the last word."""
         registered, revoked = await self.store.registry()
         topic = self.topics.registry.name
         records = [Record(topic, one.device.encode(), encode_registration(one)) for one in registered]
         records += [Record(topic, device.encode(), None) for device in revoked]
+        records += [Record(self.topics.book.name, key.encode(), page) for key, page in await self.store.book()]
+        records += [Record(self.topics.epochs.name, key.encode(), known) for key, known in await self.store.epochs()]
         for start in range(0, len(records), self.pace.batch):
             if not all(await self.publisher.publish(records[start : start + self.pace.batch])):
                 raise KafkaUnavailable("Kafka did not take the whole registry; it is sent again")

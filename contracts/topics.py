@@ -91,6 +91,11 @@ class Topics:
         return KafkaTopic(f"{self.prefix}.registry.v1", 1, compacted=True)
 
     @property
+    def book(self) -> KafkaTopic:
+        """The registry as rows (``contracts.book``), from which a lost store is restored; compacted, not by device."""
+        return KafkaTopic(f"{self.prefix}.book.v1", 1, compacted=True)
+
+    @property
     def windows(self) -> KafkaTopic:
         """Closed and corrected windows, by the outbox."""
         return KafkaTopic(f"{self.prefix}.windows.v1", 4)
@@ -128,5 +133,5 @@ class Topics:
         """The menu: what the embedded stack creates and ``doctor`` checks."""
         return (
             self.live, self.backlog, self.priority, self.status, self.dead_letters,
-            self.registry, self.windows, self.commands, self.events, self.answers, self.epochs, self.latest,
+            self.registry, self.book, self.windows, self.commands, self.events, self.answers, self.epochs, self.latest,
         )  # fmt: skip

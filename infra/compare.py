@@ -15,7 +15,6 @@ import psycopg
 from psycopg import sql
 
 from contracts.limits import WINDOW_WIDTHS_S
-from contracts.tables import PACKET_TABLE
 from infra.versions import Connection, columns
 
 FETCH_ROWS = 20_000
@@ -26,17 +25,25 @@ CLOSING: Final = ("state", "published_revision", "publications")
 """Columns of a window that the closer writes; a swap settles them."""
 
 
+READINGS: Final = (
+    "string_agg(concat_ws(' ', signal, measured_at::text, coalesce(value::text, '-'), quality::text), ', '"
+    " ORDER BY signal, measured_at, value, quality)"
+)
+"""A packet's readings as one text, whether they lie in rows or in compacted blocks."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One table: what identifies a row, what is left out of it, and which rows are asked for.
+    """One table or view: what identifies a row, what is left out of it, and which rows are asked for.
 
-    ``wanted`` may use {since} and {oldest}: times before which rows are left out, NULL for none.
+    ``wanted`` may use {since} and {oldest}: times before which rows are left out. ``grouped``: one text per key.
     """
 
     name: str
     table: str
     key: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    grouped: str | None = None
     wanted: str = "true"
     wanted_since: str = "true"
 
@@ -48,7 +55,11 @@ TABLES: Final = (
         wanted_since="starts_at >= {since} + interval '10 min'",
     ),
     Compared(
-        "packets", PACKET_TABLE, ("device_key", "boot_epoch", "seq"), ("stored_at",),
+        "packets", "packets", ("device", "boot_epoch", "seq"), ("stored_at",),
+        wanted="received_at >= {oldest}", wanted_since="received_at >= {since}",
+    ),
+    Compared(
+        "readings", "readings", ("device", "boot_epoch", "seq"), grouped=READINGS,
         wanted="received_at >= {oldest}", wanted_since="received_at >= {since}",
     ),
     Compared(
@@ -152,16 +163,23 @@ class Comparison:
         return [name for name in columns(self._sides[side], self._schemas[side], one.table) if name not in left_out]
 
     def _rows(self, one: Compared, side: int) -> Iterator[Row]:
-        key = sql.SQL(", ").join(map(sql.Identifier, one.key))
-        content = sql.SQL(", ").join(map(sql.Identifier, self._content(one, side)))
-        statement = sql.SQL("SELECT {}, md5(ROW({})::text) AS content FROM {} WHERE {} ORDER BY {}, content").format(
-            key, content, sql.Identifier(self._schemas[side], one.table), self._condition(one), key
+        key = sql.SQL(", ").join(map(_in_code_order, one.key))
+        group = sql.SQL("GROUP BY {}").format(key) if one.grouped else sql.SQL("")
+        statement = sql.SQL("SELECT {}, md5({}) AS content FROM {} WHERE {} {} ORDER BY {}, content").format(
+            key, self._text(one, side), sql.Identifier(self._schemas[side], one.table), self._condition(one), group, key
         )
         with self._sides[side].cursor(f"compare_{one.table}") as cursor:
             cursor.itersize = FETCH_ROWS
             cursor.execute(statement)
             for row in cursor:
                 yield tuple(row[:-1]), row[-1]
+
+    def _text(self, one: Compared, side: int) -> sql.Composable:
+        """What of a row must be the same, as one text."""
+        if one.grouped:
+            return sql.SQL(one.grouped)
+        names = sql.SQL(", ").join(map(sql.Identifier, self._content(one, side)))
+        return sql.SQL("ROW({})::text").format(names)
 
     def _condition(self, one: Compared) -> sql.Composed:
         parts = [one.wanted, *([one.wanted_since] if self._since else [])]
@@ -185,14 +203,25 @@ class Comparison:
         )
 
     def _whole(self, one: Compared, key: Key, side: int) -> dict[str, Any]:
-        names = self._content(one, side)
         where = sql.SQL(" AND ").join(sql.SQL("{} = {}").format(sql.Identifier(n), sql.Placeholder()) for n in one.key)
+        if one.grouped:
+            question = sql.SQL("SELECT {} FROM {} WHERE {}").format(
+                sql.SQL(one.grouped), sql.Identifier(self._schemas[side], one.table), where
+            )
+            found = self._sides[side].execute(question, key).fetchone()
+            return {"readings": found[0] if found else None}
+        names = self._content(one, side)
         statement = sql.SQL("SELECT {} FROM {} WHERE {} LIMIT 1").format(
             sql.SQL(", ").join(sql.SQL("{}::text").format(sql.Identifier(name)) for name in names),
             sql.Identifier(self._schemas[side], one.table), where,
         )  # fmt: skip
         row = self._sides[side].execute(statement, key).fetchone()
         return dict(zip(names, row, strict=True)) if row else {}
+
+
+def _in_code_order(name: str) -> sql.Composed:
+    """A key column in the order in which Python sorts it too."""
+    return sql.SQL('{} COLLATE "C"' if name == "device" else "{}").format(sql.Identifier(name))
 
 
 def reading(dsn: str) -> Connection:

@@ -47,11 +47,12 @@ def revoke(connection: Connection, device: str) -> None:
     """Take a device out of the registry; its data stays. Raises Rejected('unknown_device')."""
     with connection.transaction():
         found = connection.execute(
-            "UPDATE devices SET revoked_at = now() WHERE device = %s RETURNING tenant_id", (device,)
+            "UPDATE devices SET revoked_at = now() WHERE device = %s RETURNING tenant_id, device_key", (device,)
         ).fetchone()
         if found is None:
             raise Rejected("unknown_device", device)
         _tell(connection, found[0], device, None)
+        _write_book(connection, *_device_pages(found[1]))
 
 
 def _check(one: Enrolment) -> None:
@@ -81,6 +82,7 @@ def _enrol_one(connection: Connection, one: Enrolment) -> Registration:
     _bind(connection, one, device_key, asset_id, tenant_id)
     registration = Registration(one.device, device_key, one.tenant, tenant_id, one.kind)
     _tell(connection, tenant_id, one.device, encode_registration(registration))
+    _write_book(connection, ("tenants", tenant_id), ("assets", asset_id), *_device_pages(device_key))
     return registration
 
 
@@ -132,6 +134,20 @@ def _tell(connection: Connection, tenant_id: int, device: str, value: bytes | No
         "INSERT INTO outbox (tenant_id, topic, kafka_key, kafka_value) VALUES (%s, 'registry', %s, %s)",
         (tenant_id, device, value),
     )
+
+
+def _device_pages(device_key: int) -> tuple[tuple[str, int], tuple[str, int]]:
+    return ("devices", device_key), ("bindings", device_key)
+
+
+def _write_book(connection: Connection, *pages: tuple[str, int]) -> None:
+    """What the store must be restored with, should it be lost (``contracts.book``)."""
+    statement = (
+        "INSERT INTO outbox (tenant_id, topic, kafka_key, kafka_value)"
+        " SELECT tenant_id, 'book', kafka_key, kafka_value FROM registry_book WHERE page = %s AND id = %s"
+    )
+    with connection.cursor() as cursor:
+        cursor.executemany(statement, pages)
 
 
 def _key(connection: Connection, statement: str, values: tuple[object, ...]) -> int:

@@ -141,9 +141,9 @@ class Rebuilds:
         statement = sql.SQL(
             "INSERT INTO {name}.seen_ranges (device_key, boot_epoch, nonce, tenant_id, ranges)"
             " SELECT s.device_key, s.boot_epoch, s.nonce, s.tenant_id, s.ranges - coalesce("
-            " (SELECT range_agg(int8range(p.seq, p.seq, '[]')) FROM {live}.packet_rows p WHERE p.received_at >= {since}"
-            "  AND p.device_key = s.device_key AND p.boot_epoch = s.boot_epoch), '{{}}')"
-            " FROM {live}.seen_ranges s ON CONFLICT DO NOTHING"
+            " (SELECT range_agg(int8range(p.seq, p.seq, '[]')) FROM {live}.packets p WHERE p.received_at >= {since}"
+            "  AND p.device = d.device AND p.boot_epoch = s.boot_epoch), '{{}}')"
+            " FROM {live}.seen_ranges s JOIN {live}.devices d ON d.device_key = s.device_key ON CONFLICT DO NOTHING"
         )
         with psycopg.connect(self.dsn) as connection:
             connection.execute(

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from contracts.tables import ROLE_SINK
+from contracts.topics import Topics
 from infra.rebuild import Rebuilds
+from infra.restore import Restore, read_book
 from infra.rooms import Stack, stream_environment
 from infra.spark import spark_environment, spark_jars
 from infra.versions import Version
@@ -29,13 +31,17 @@ def schema_dsn(stack: Stack, schema: str) -> str:
     return replace(stack, settings=settings).dsn(ROLE_SINK)
 
 
-def refill_settings(stack: Stack) -> StreamSettings:
-    """The stream jobs' settings with a scratch folder of their own, so that ingest may go on beside."""
+def refill_settings(stack: Stack, manifest: str) -> StreamSettings:
+    """The stream jobs' settings with a scratch folder of their own, so that ingest may go on beside.
+
+    ``manifest``: the schema whose archive manifest counts.
+    """
     from stream_jobs.settings import StreamSettings
 
     prefix = "FLEETSTREAM__STREAM_JOBS__"
     told = {key.removeprefix(prefix).lower(): value for key, value in stream_environment(stack, 0).items()}
     told |= {
+        "dsn": schema_dsn(stack, manifest),
         "checkpoint_folder": str(stack.settings.home / "rebuild"),
         "jars": ",".join(map(str, spark_jars(stack.settings.cache))),
     }
@@ -48,9 +54,7 @@ class LazyFiller:
 
     stack: Stack
     tell: Tell
-    manifest: str | None = None
-    """Schema whose archive manifest counts; None: the live one."""
-
+    manifest: str
     exits: ExitStack = field(default_factory=ExitStack)
     _refill: Refill | None = None
 
@@ -67,15 +71,27 @@ class LazyFiller:
             from stream_jobs.refill import open_refill
 
             os.environ.update(spark_environment(self.stack.settings.cache))
-            settings = refill_settings(self.stack)
+            settings = refill_settings(self.stack, self.manifest)
             self._refill = self.exits.enter_context(open_refill(settings))
         return self._refill
 
 
 @contextmanager
-def rebuilds_of(stack: Stack, tell: Tell) -> Iterator[Rebuilds]:
-    """Everything about versions of this stack's store."""
-    filler = LazyFiller(stack, tell)
+def rebuilds_of(stack: Stack, tell: Tell, manifest: str = "") -> Iterator[Rebuilds]:
+    """Versions of this stack's store; ``manifest``: the schema of the archive's manifest, if not the live one."""
+    filler = LazyFiller(stack, tell, manifest or stack.settings.schema_name)
     with filler.exits:
         settings = stack.settings
         yield Rebuilds(stack.superuser_dsn, settings.schema_name, settings.retention_days, filler)
+
+
+def make_restore(stack: Stack, rebuilds: Rebuilds) -> Restore:
+    """A restore of this stack's store from its archive folder and its log."""
+    from stream_jobs.refill import adopt_archive
+
+    def prepare(schema: str) -> Mapping[tuple[UUID, int], tuple[str, int]]:
+        found = adopt_archive(refill_settings(stack, schema))
+        return {(place.topic_id, place.partition): (place.topic, end) for place, end in found.items()}
+
+    book = Topics(stack.settings.topic_prefix).book.name
+    return Restore(rebuilds, lambda: read_book(stack.bootstrap, book), prepare)

@@ -106,6 +106,8 @@ def swap(rebuilds: Rebuilds, name: str, carried: bool = True) -> Swapped:
             if carried:
                 caught_up += rebuilds.fill_to(version, offsets(holder, live))
                 _bring_along(dsn, live, name)
+            else:
+                caught_up += rebuilds.fill(name, version, offsets(holder, live))
             _check_position(holder, live, name)
             _insist(holder, lambda: _lock(holder, (live, name), "ACCESS EXCLUSIVE"))
             locked_s = time.monotonic()

@@ -24,9 +24,9 @@ from infra.migrate import LOCK_CLASS, migrate
 
 REBUILT: Final = (
     "ingest_offsets", "seen_ranges", PACKET_TABLE, "window_aggregates", "latest_values", "agent_gaps", "agent_status",
-    "quarantined", "refused", "too_late_readings",
+    "quarantined", "refused", "too_late_readings", "packet_blocks", "reading_blocks",
 )  # fmt: skip
-"""Tables that the ingest transaction writes and nobody else fills."""
+"""Tables that the ingest transaction writes and nobody else fills, and what compaction makes of its rows."""
 
 OWN: Final = ("schema_migrations", "rebuild_notes")
 """Tables that tell of the schema itself."""

@@ -78,6 +78,15 @@ class LogReader:
             (name, number): at if at >= 0 else state.extents[name][number].end for (name, number), at in found.items()
         }
 
+    def delete_before(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Let Kafka remove what lies below; raises TryLater when it did not."""
+        places = [TopicPartition(name, number, at) for (name, number), at in offsets.items()]
+        try:
+            for answer in self._admin.delete_records(places, request_timeout=ASK_TIMEOUT_S).values():
+                answer.result(ASK_TIMEOUT_S)
+        except (KafkaException, TimeoutError) as error:
+            raise TryLater(f"Kafka did not trim ({error}); what it still holds is trimmed later") from error
+
     def _offsets(self, partitions: Sequence[TopicPartition], spec: OffsetSpec) -> dict[tuple[str, int], int]:
         asked = self._admin.list_offsets(dict.fromkeys(partitions, spec), request_timeout=ASK_TIMEOUT_S)
         return {(one.topic, one.partition): int(answer.result(ASK_TIMEOUT_S).offset) for one, answer in asked.items()}
@@ -94,6 +103,17 @@ def starting_offsets(log: LogState, ledger: Ledger) -> str:
             for topic, partitions in log.extents.items()
         }
     )
+
+
+def refuse_lost_store(log: LogState, ledger: Ledger) -> None:
+    """Raises LogLost when a log that was trimmed meets a store that never saw it: it would begin in the middle."""
+    for topic, partitions in log.extents.items():
+        for partition, extent in partitions.items():
+            if extent.begin > 0 and (log.ids[topic], partition) not in ledger:
+                raise LogLost(
+                    f"{topic} partition {partition}: the log was trimmed up to {extent.begin}, the store knows nothing "
+                    "of it: the store was lost or is another one; nothing was read: run `fleetstream restore`"
+                )
 
 
 def lag(log: LogState, ledger: Ledger) -> dict[str, int]:

@@ -110,6 +110,29 @@ class WatchMetrics:
         self._events.labels(state).inc()
 
 
+class TrimMetrics:
+    """Metrics of trimming, and of the log's size where it is watched."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix = "fleetstream_log_"
+        self._trimmed = Counter(f"{prefix}trimmed_records", "records trimmed", ("topic",), registry=registry)
+        self._bytes = Gauge(f"{prefix}bytes", "size of the raw log's files", registry=registry)
+        self._limit = Gauge(f"{prefix}limit_bytes", "size at which the alarm is raised", registry=registry)
+        self._alarm = Gauge(f"{prefix}alarm", "1 while the alarm stands", ("alarm",), registry=registry)
+
+    def trimmed(self, topic: str, records: int) -> None:
+        self._trimmed.labels(topic).inc(records)
+
+    def log_bytes(self, size: int, limit: int) -> None:
+        self._bytes.set(size)
+        self._limit.set(limit)
+
+    def alarms(self, standing: Iterable[str]) -> None:
+        names = set(standing)
+        for name in ("log_size", "archive_damaged", "archive_incomplete"):
+            self._alarm.labels(name).set(name in names)
+
+
 class HealthServer:
     """Answers in threads of its own; ``alive`` and ``ready`` are asked at each request."""
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from contracts.errors import Rejected
-from contracts.stamp import Stamp, decode_stamp
+from contracts.stamp import STAMP, Stamp, decode_dead_letter, decode_stamp
 from stream_jobs.sinks.manifest import ArchivedFile
 
 _TYPES: dict[str, pa.DataType] = {
@@ -87,12 +87,21 @@ def remove_strays(folder: Path, place: Place, next_offset: int) -> int:
 
 
 def _stamp(record: RawRecord) -> Stamp:
+    """When a record came and whose it is; a dead letter tells it in its own header, without a device key."""
+    header = record.stamp or b""
     try:
-        stamp = decode_stamp(record.stamp or b"")
+        stamp = decode_stamp(header) if len(header) == STAMP.size else _letter(header)
         datetime.fromtimestamp(stamp.received_ms / 1000, UTC)
     except (Rejected, ValueError, OverflowError, OSError):
         return UNSTAMPED
     return stamp
+
+
+def _letter(header: bytes) -> Stamp:
+    letter = decode_dead_letter(header)
+    if not all(isinstance(one, int) for one in (letter.received_ms, letter.tenant_id)):
+        raise Rejected("bad_dead_letter", "a number is none")
+    return Stamp(letter.received_ms, 0, max(0, min(letter.tenant_id, 2**31 - 1)))
 
 
 def _write(
@@ -103,7 +112,7 @@ def _write(
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}")
-    pq.write_table(_table(place, rows), draft, compression="zstd")
+    pq.write_table(_table(place, rows), draft, compression="zstd", write_page_checksum=True)
     _sync(draft)
     digest = hashlib.sha256(draft.read_bytes()).digest()
     size_bytes = draft.stat().st_size

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from stream_jobs.adopt import adopt, manifest_rows, survey
 from stream_jobs.log import LogReader
 from stream_jobs.parquet import Place
 from stream_jobs.rebuild import ArchiveLog, FileRange, KafkaLog, Rebuilder, Step, day_of, generations
@@ -107,3 +108,43 @@ def open_refill(settings: StreamSettings) -> Iterator[Refill]:
         finally:
             session.stop()
             drop_all()
+
+
+def adopt_archive(settings: StreamSettings) -> dict[Place, int]:
+    """Write the manifest of the archive's files into the store of ``settings``; how far archive and log go together.
+
+    Raises LogLost when something lies in neither.
+    """
+    names = list(topic_kinds(settings.topic_prefix))
+    state = patiently(LogReader(settings.kafka_bootstrap, names).state, threading.Event())
+    extents = {
+        Place(name, state.ids[name], number): extent
+        for name, parts in state.extents.items()
+        for number, extent in parts.items()
+    }
+    manifest = Manifest(settings.dsn.get_secret_value())
+    try:
+        if not (known := manifest.offsets()):
+            found = survey(settings.archive_folder.absolute())
+            adopted = [
+                adopt(
+                    place, found.files.get(place, ()), found.offsets,
+                    extents[place].begin if place in extents else None,
+                )
+                for place in {*found.files, *extents}
+                if place in extents or place.topic in names
+            ]  # fmt: skip
+            for one in adopted:
+                rows = manifest_rows(one)
+                if rows:
+                    manifest.add(one.place.topic, one.place.topic_id, one.place.partition, 0, one.end, rows)
+            known = {(one.place.topic_id, one.place.partition): one.end for one in adopted}
+            places = {one.place: one.end for one in adopted}
+        else:
+            places = {
+                Place(one.topic, one.topic_id, one.partition): known[one.topic_id, one.partition]
+                for one in manifest.files()
+            }
+    finally:
+        manifest.disconnect()
+    return places | {place: max(extent.end, places.get(place, 0)) for place, extent in extents.items()}

@@ -54,6 +54,14 @@ class StreamSettings(BaseSettings):
     archive_folder: Path = Field(default=Path(".fleetstream/archive"), description="where Parquet files go")
     archive_file_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="raw bytes that close a file")
     archive_roll_s: float = Field(default=300.0, gt=0, description="age at which an open file is closed")
+    trim_after_h: float = Field(
+        default=14 * 24,
+        ge=0,
+        description="replay window: records older than this, archived and stored, are trimmed",
+    )
+    trim_interval_s: float = Field(default=300.0, gt=0, description="how often trimming is looked at")
+    log_folder: Path | None = Field(default=None, description="the broker's data folder, to watch the log's size")
+    log_limit_bytes: int = Field(default=16 * 1024**3, ge=0, description="log size that raises an alarm; 0: none")
     max_offsets_per_trigger: int = Field(default=20_000, ge=1, description="records of one micro-batch, all partitions")
     trigger_interval_ms: int = Field(default=100, ge=0, description="shortest time between two starts of a micro-batch")
     chunk_bytes: int = Field(default=64 * 1024 * 1024, ge=1, description="Arrow bytes of one transaction")

@@ -18,8 +18,8 @@ from stream_jobs.jobs.archive import Archiver, consumer_options
 from stream_jobs.jobs.closer import Closer
 from stream_jobs.jobs.reconciler import Reconciler
 from stream_jobs.jobs.watch import GapWatch
-from stream_jobs.log import LogReader, LogState, starting_offsets
-from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics, WatchMetrics
+from stream_jobs.log import LogReader, LogState, refuse_lost_store, starting_offsets
+from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics, TrimMetrics, WatchMetrics
 from stream_jobs.parquet import Place
 from stream_jobs.records import Kind
 from stream_jobs.recount import read_log
@@ -34,6 +34,8 @@ from stream_jobs.sinks.facts import FactReader
 from stream_jobs.sinks.gaps import GapStore
 from stream_jobs.sinks.ledger import StoreLedger
 from stream_jobs.sinks.manifest import Manifest
+from stream_jobs.sinks.trimming import TrimLedger
+from stream_jobs.trim import LogLimit, Trimmer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +91,7 @@ def make_ingest(settings: StreamSettings, scratch: Path, stop: threading.Event) 
         log = patiently(reader.state, stop)
         topics = make_topics(settings.topic_prefix, log)
         ledger = {key: taken.next_offset for key, taken in patiently(store.progress, stop).items()}
+        refuse_lost_store(log, ledger)
         options = ingest.kafka_options(
             settings.kafka_bootstrap, topics, starting_offsets(log, ledger), settings.max_offsets_per_trigger
         )
@@ -112,22 +115,40 @@ def make_ingest(settings: StreamSettings, scratch: Path, stop: threading.Event) 
 def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
     """Archive raw topics until ``stop``. Raises Fatal or TryLater."""
     topics = Topics(settings.topic_prefix)
-    raw = [topics.live.name, topics.backlog.name, topics.priority.name]
+    raw = [*topic_kinds(settings.topic_prefix), topics.priority.name]
     state = patiently(LogReader(settings.kafka_bootstrap, raw).state, stop)
-    places = [Place(name, state.ids[name], partition) for name in raw for partition in state.extents[name]]
+    places = {
+        Place(name, state.ids[name], partition): extent.begin
+        for name in raw
+        for partition, extent in state.extents[name].items()
+    }
     registry = CollectorRegistry()
     archiver = Archiver(
         Consumer(consumer_options(settings.kafka_bootstrap)), Manifest(settings.dsn.get_secret_value()),
         settings.archive_folder.absolute(), settings.archive_file_bytes, settings.archive_roll_s, time.monotonic,
         ArchiveMetrics(registry),
     )  # fmt: skip
-    patiently(lambda: archiver.assign(places), stop)
-    health = HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, lambda: True)
+    patiently(lambda: archiver.assign(places, places), stop)
+    trimmer = make_trimmer(settings, registry)
+    trimming = threading.Thread(target=trimmer.run, args=(stop,), name="trimmer", daemon=True)
+    health = HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, trimming.is_alive)
     health.start()
+    trimming.start()
     try:
         archiver.run(stop)
     finally:
         health.stop()
+
+
+def make_trimmer(settings: StreamSettings, registry: CollectorRegistry) -> Trimmer:
+    """Wire the trimmer of what ingest reads and a restore can read again (crash records stay in the log)."""
+    return Trimmer(
+        LogReader(settings.kafka_bootstrap, list(topic_kinds(settings.topic_prefix))),
+        TrimLedger(settings.dsn.get_secret_value()),
+        settings.archive_folder.absolute(), round(settings.trim_after_h * 3_600_000),
+        LogLimit(settings.log_folder, settings.topic_prefix, settings.log_limit_bytes), settings.trim_interval_s,
+        clock_ms, TrimMetrics(registry),
+    )  # fmt: skip
 
 
 def make_watch(settings: StreamSettings, registry: CollectorRegistry) -> GapWatch:

@@ -41,6 +41,11 @@ REGISTRY = """
 SELECT d.device, d.device_key, t.name AS tenant, d.tenant_id, d.kind
 FROM devices d JOIN tenants t USING (tenant_id) WHERE d.revoked_at IS NULL ORDER BY d.device_key
 """
+BOOK = "SELECT kafka_key, kafka_value FROM registry_book"
+EPOCHS = """
+SELECT d.device, known_epochs(d.device_key) FROM devices d
+WHERE EXISTS (SELECT FROM seen_ranges s WHERE s.device_key = d.device_key) ORDER BY d.device_key
+"""
 REVOKED = "SELECT device FROM devices WHERE revoked_at IS NOT NULL ORDER BY device_key"
 
 
@@ -130,6 +135,22 @@ class Outbox:
         except psycopg.Error as error:
             raise _unavailable(error) from error
         return registered, revoked
+
+    async def book(self) -> list[tuple[str, bytes]]:
+        """The registry as the pages of ``contracts.book``: key, value."""
+        try:
+            async with self._open().cursor(row_factory=tuple_row) as cursor:
+                return [(key, bytes(page)) for key, page in await (await cursor.execute(BOOK)).fetchall()]
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
+
+    async def epochs(self) -> list[tuple[str, bytes]]:
+        """The boot epochs that the store knows, by device, as the gateways should know them."""
+        try:
+            async with self._open().cursor(row_factory=tuple_row) as cursor:
+                return await (await cursor.execute(EPOCHS)).fetchall()
+        except psycopg.Error as error:
+            raise _unavailable(error) from error
 
     def _open(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -16,7 +16,7 @@ from typing import cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from contracts.errors import Fatal, TryLater
-from contracts.stamp import STAMP_HEADER
+from contracts.stamp import DEAD_LETTER_HEADER, STAMP_HEADER
 from stream_jobs.errors import LogLost
 from stream_jobs.metrics import ArchiveMetrics
 from stream_jobs.parquet import Place, RawRecord, remove_strays, write_files
@@ -73,12 +73,17 @@ class Archiver:
     metrics: ArchiveMetrics
     _held: dict[tuple[str, int], Held] = field(default_factory=dict)
 
-    def assign(self, places: Iterable[Place]) -> None:
-        """Go on where the manifest ends. Raises TryLater."""
+    def assign(self, places: Iterable[Place], begins: Mapping[Place, int] | None = None) -> None:
+        """Go on where the manifest ends; ``begins`` is where the log does. Raises LogLost, TryLater."""
         offsets = self.manifest.offsets()
         partitions = []
         for place in places:
             known = offsets.get((place.topic_id, place.partition))
+            if known is None and (begins or {}).get(place, 0) > 0:
+                raise LogLost(
+                    f"{place.topic} partition {place.partition}: the log was trimmed and the manifest knows no file of "
+                    "it: the store was lost; no file was touched: run `fleetstream restore`"
+                )
             remove_strays(self.folder, place, known or 0)
             self._held[place.topic, place.partition] = Held(place, known or 0)
             start = OFFSET_BEGINNING if known is None else known
@@ -138,5 +143,5 @@ def _check(message: Message) -> None:
 
 def _record(message: Message) -> RawRecord:
     headers = cast("list[tuple[str, bytes]]", message.headers() or [])
-    stamp = next((value for name, value in headers if name == STAMP_HEADER), None)
+    stamp = next((value for name, value in headers if name in (STAMP_HEADER, DEAD_LETTER_HEADER)), None)
     return RawRecord(int(message.offset() or 0), message.key(), stamp, message.value())

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.book import decode_page
 from contracts.errors import Rejected
 from contracts.registry import decode_registration
 from contracts.signals import catalogue
@@ -118,9 +119,15 @@ def test_enrolment_writes_rows_and_the_registry_message(role_dsn: Callable[[str]
             connection, [Enrolment("car-1", "north", "Car 1", "car"), Enrolment("wt-1", "south", "T1", "turbine")]
         )
         assert one.tenant_id != two.tenant_id
-        messages = connection.execute("SELECT topic, kafka_key, kafka_value FROM outbox ORDER BY outbox_id").fetchall()
+        statement = "SELECT topic, kafka_key, kafka_value FROM outbox WHERE topic {} 'book' ORDER BY outbox_id"
+        messages = connection.execute(statement.format("<>").encode()).fetchall()
+        pages = connection.execute(statement.format("=").encode()).fetchall()
     assert [(topic, key) for topic, key, _ in messages] == [("registry", "car-1"), ("registry", "wt-1")]
     assert [decode_registration(value) for _, _, value in messages] == [one, two]
+    book = {key: decode_page(value) for _, key, value in pages}
+    assert {page.table for page in book.values()} == {"tenants", "assets", "devices", "bindings"}
+    assert book[f"devices/{two.device_key}"].rows[0]["device"] == "wt-1"
+    assert len(book) == len(pages) == 8
 
 
 def test_all_enrolments_or_none(role_dsn: Callable[[str], str]) -> None:
@@ -149,9 +156,8 @@ def test_a_revoked_device_leaves_the_registry_and_can_come_back(role_dsn: Callab
     with psycopg.connect(role_dsn(ROLE_SINK), autocommit=True) as connection:
         first = enrol(connection, [Enrolment("car-1", "north", "Car 1", "car")])
         revoke(connection, "car-1")
-        assert connection.execute("SELECT kafka_value FROM outbox ORDER BY outbox_id DESC LIMIT 1").fetchone() == (
-            None,
-        )
+        tombstone = "SELECT kafka_value FROM outbox WHERE topic = 'registry' ORDER BY outbox_id DESC LIMIT 1"
+        assert connection.execute(tombstone.encode()).fetchone() == (None,)
         assert enrol(connection, [Enrolment("car-1", "north", "Car 1", "car")]) == first
         with pytest.raises(Rejected, match="unknown_device"):
             revoke(connection, "car-9")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from prometheus_client import CollectorRegistry
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
@@ -22,8 +21,6 @@ from stream_jobs.refill import Refill
 from stream_jobs.settings import StreamSettings
 from tests.stream_jobs.fix_ingest import Line
 
-__all__ = ["CollectorRegistry", "Versions"]
-
 
 @dataclass(slots=True)
 class Versions:
@@ -33,7 +30,7 @@ class Versions:
     stack: Backends
     schema: str
     archive: Path
-    slice_records: int = 200
+    slice_records: int = 2_000
     tell: Callable[[Step], None] = lambda _: None
 
     def dsn(self, schema: str, role: str = ROLE_SINK) -> str:

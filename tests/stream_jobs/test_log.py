@@ -14,7 +14,7 @@ from contracts.errors import TryLater
 from contracts.topics import Topics
 from infra.kafka import create_topics
 from stream_jobs.errors import LogLost
-from stream_jobs.log import Extent, LogReader, LogState, lag, starting_offsets
+from stream_jobs.log import Extent, LogReader, LogState, lag, refuse_lost_store, starting_offsets
 from stream_jobs.service import patiently
 from tests.stream_jobs.fix_ingest import send
 from tests.stream_jobs.fix_process import wait_for
@@ -33,6 +33,14 @@ def test_known_partitions_go_on_and_unknown_ones_begin() -> None:
 def test_a_log_that_begins_after_the_ledger_names_the_gap() -> None:
     with pytest.raises(LogLost, match="records 3 to 4 are gone"):
         starting_offsets(STATE, {(ONE, 1): 3})
+
+
+def test_a_trimmed_log_that_the_store_never_saw_is_a_lost_store() -> None:
+    seen = {(ONE, 1): 9, (TWO, 0): 3}
+    refuse_lost_store(STATE, seen)
+    for missing in seen:
+        with pytest.raises(LogLost, match="fleetstream restore"):
+            refuse_lost_store(STATE, {key: at for key, at in seen.items() if key != missing})
 
 
 def test_a_log_that_ends_before_the_ledger_is_refused() -> None:
