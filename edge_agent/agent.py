@@ -26,7 +26,7 @@ from contracts.identity import decode_notice
 from contracts.packet import Lane
 from contracts.status import encode_status
 from contracts.topics import UP_ANSWER
-from edge_agent.clock import Clock
+from edge_agent.clock import Clock, StepWatch
 from edge_agent.command_memory import CommandMemory
 from edge_agent.commands import CommandDesk, Handler
 from edge_agent.errors import SpoolCorruptError, SpoolFullError
@@ -102,6 +102,7 @@ class Agent:
         self._next_status_ms = 0
         self._acks_since_ms = 0
         self._next_report_ms = 0
+        self._steps = StepWatch()
         self.absence = Absence(settings.uplink.snapshot_after_ms)
         if SAMPLING in parts.memory.kept:
             use_sampling(self, parts.memory.kept[SAMPLING])
@@ -251,6 +252,7 @@ class Agent:
         if not due or mono_ms < self._retry_disk_ms:
             return
         now_ms = self._clock.now_ms() if self._clock.trusted() else 0
+        spool.may_expire = self._steps.steady(now_ms, mono_ms)
         packets, refused = spool.accept(
             self.waiting.drafts, self._parts.uplink.lane, now_ms, self._cursor,
             lost_samples=self.waiting.lost_samples, may_evict=self.waiting.half_full,

@@ -8,6 +8,11 @@ from typing import Protocol
 TRUST_FLOOR_MS = 1_767_225_600_000
 """2026-01-01: a wall clock before this product existed has not been set yet (1970 at boot)."""
 
+STEADY_MS = 3_600_000
+"""A wall clock that has kept step with the monotonic one for this long may decide that a packet is too old."""
+STEP_MS = 60_000
+"""What counts as a jump: clocks are slewed by far less, and set right by more."""
+
 
 class Clock(Protocol):
     """Wall time for stamps, monotonic time for waiting. A test moves both by hand."""
@@ -23,6 +28,20 @@ class Clock(Protocol):
     def trusted(self) -> bool:
         """Whether the wall clock was ever set."""
         ...
+
+
+class StepWatch:
+    """For how long the wall clock has not jumped: a glitch of a year must not make 15 days of packets look old."""
+
+    def __init__(self) -> None:
+        self._ahead_ms: int | None = None
+        self._since_ms = 0
+
+    def steady(self, now_ms: int, mono_ms: int) -> bool:
+        """Whether it has run without a jump for ``STEADY_MS``, as far as this process has seen."""
+        if self._ahead_ms is None or abs(now_ms - mono_ms - self._ahead_ms) > STEP_MS:
+            self._ahead_ms, self._since_ms = now_ms - mono_ms, mono_ms
+        return mono_ms - self._since_ms >= STEADY_MS
 
 
 class SystemClock:

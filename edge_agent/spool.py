@@ -54,6 +54,8 @@ class Spool:
         self._pending: dict[tuple[int, bool], tuple[Range, ...]] = {}
         self._commits = 0
         self._written_bytes = 0
+        self.may_expire = True
+        """Cleared by who knows that the wall clock has jumped lately."""
         self._load()
 
     def _load(self) -> None:
@@ -342,7 +344,7 @@ class Spool:
 
     def _expire(self, batch: Batch, now_ms: int) -> None:
         """Drop what is older than allowed, oldest chunks first; only stamps of trusted clocks count."""
-        if now_ms and self._commits % EXPIRY_CHECK_COMMITS == 0:
+        if now_ms and self.may_expire and self._commits % EXPIRY_CHECK_COMMITS == 0:
             for rows in too_old(self._db, self.index, now_ms - self._settings.max_age_ms):
                 self.remove(batch, rows, DropReason.SPOOL_AGE)
 
