@@ -20,7 +20,7 @@ from infra.settings import InfraSettings, PortSettings
 from tests.torture.arena import arena
 from tests.torture.menu import MENU
 from tests.torture.plan import Step, draw_plan
-from tests.torture.run import Run
+from tests.torture.run import RECOVER_S, Run
 from tests.torture.summary import summary
 
 EXIT_INTERRUPTED = 130
@@ -45,6 +45,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=150.0, help="the storm takes 60 %% of it; the rest follows it")
     parser.add_argument("--kills", type=int, default=30, help="SIGKILLs of real processes")
     parser.add_argument("--seed", type=int, default=None, help="the same seed draws the same plan; default: a new one")
+    parser.add_argument("--patience", type=float, default=RECOVER_S, help="seconds within which lag must be 0 again")
     parser.add_argument("--runs", type=int, default=1, help="so many runs, each on a fresh stack, seeds counting up")
     parser.add_argument("--append", type=Path, default=None, help="add each run's line to this file")
     parser.add_argument("--plan", action="store_true", help="print the plan and do nothing")
@@ -67,7 +68,7 @@ def main(given: list[str]) -> int:
     good = True
     try:
         for seed, plan in plans.items():
-            result = one_run(seed, plan, told.keep)
+            result = one_run(seed, plan, told.keep, told.patience)
             good &= bool(result["ok"])
             if told.append is not None:
                 with told.append.open("a", encoding="utf-8") as file:
@@ -91,7 +92,7 @@ def obey_signals() -> None:
         signal.signal(number, end)
 
 
-def one_run(seed: int, plan: Sequence[Step], keep: bool) -> dict[str, Any]:
+def one_run(seed: int, plan: Sequence[Step], keep: bool, patience_s: float = RECOVER_S) -> dict[str, Any]:
     """A fresh stack, the plan, the verdict; the folder goes away unless it is to be kept or tells of an offence."""
     say(f"seed {seed}: {len(plan)} steps")
     home = Path(tempfile.mkdtemp(prefix="fleetstream-torture-"))
@@ -99,7 +100,7 @@ def one_run(seed: int, plan: Sequence[Step], keep: bool) -> dict[str, Any]:
     result: dict[str, Any] = {"ok": True}
     try:
         with arena(settings_in(home)) as place:
-            result = summary(seed, place, Run(place, say)(plan))
+            result = summary(seed, place, Run(place, say, patience_s)(plan))
         return result
     finally:
         if keep or not result["ok"]:

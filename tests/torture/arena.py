@@ -51,6 +51,8 @@ KEEPALIVE_S = 5
 QUICK_JAVA = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """A job that is killed every minute never earns back what the optimising compiler costs at its start."""
 POLL_S = 0.25
+START_S = 600.0
+"""A busy machine may take long to start all of this; that is not what is examined here."""
 FRESH_S = 4.0
 """Lag is 0 when nothing accepted longer ago than this waits for the store: the line itself takes about a second."""
 Replacements = Mapping[str, list[str]]
@@ -118,7 +120,7 @@ class Arena:
                 shaped.append(self._changed(service, {"FLEETSTREAM__STREAM_JOBS__DSN": dsn, **QUICK_JAVA}))
             else:
                 shaped.append(service)
-        return shaped
+        return [replace(service, timeout_s=START_S) for service in shaped]
 
     def _gateway(self, stack: Stack, service: Service, worker: int) -> Service:
         """A worker behind its tap, with short keepalive, that reaches Kafka through a proxy."""
