@@ -89,7 +89,7 @@ class LatestValue(Shape):
     unit: str
     quality: str
     measured_at: datetime
-    received_at: datetime
+    received_at: datetime | None = Field(description="null: the device has moved on, its newest window tells the value")
     age_s: float = Field(description="as_of - measured_at; negative when the device's clock is ahead")
     device: str
 

@@ -1,6 +1,7 @@
 """Assets with the age of their data, and the latest value of each of their signals.
 
-A value belongs to an asset when the binding of its device held at the time it was measured.
+A value belongs to an asset when the binding of its device held at the time it was measured. When the device has moved
+on since, its last value on the asset is that of the newest window (``latest_before``).
 """
 
 from __future__ import annotations
@@ -26,20 +27,30 @@ LEFT JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT at_ms(max(v.measured_ms)) AS measured_at, max(v.received_at) AS received_at,
            count(DISTINCT v.signal) AS signals
-    FROM bindings b JOIN latest_values v ON v.device_key = b.device_key AND b.valid @> at_ms(v.measured_ms)
-    WHERE b.asset_id = a.asset_id) l ON true
+    FROM (
+        SELECT l.measured_ms, l.received_at, l.signal
+        FROM bindings b JOIN latest_values l ON l.device_key = b.device_key AND b.valid @> at_ms(l.measured_ms)
+        WHERE b.asset_id = a.asset_id
+        UNION ALL
+        SELECT measured_ms, at_ms(measured_ms), signal FROM latest_before WHERE asset_id = a.asset_id) v) l ON true
 ORDER BY a.name
 """
 LATEST = """
-SELECT DISTINCT ON (b.asset_id, v.signal)
-       b.asset_id, s.path AS signal, nullif(v.val, 'NaN') AS value, s.unit, v.quality,
+SELECT DISTINCT ON (v.asset_id, v.signal)
+       v.asset_id, s.path AS signal, nullif(v.val, 'NaN') AS value, s.unit, v.quality,
        at_ms(v.measured_ms) AS measured_at, v.received_at, d.device
-FROM bindings b
-JOIN latest_values v ON v.device_key = b.device_key AND b.valid @> at_ms(v.measured_ms)
+FROM (
+    SELECT b.asset_id, l.device_key, l.signal, l.measured_ms, l.val, l.quality, l.received_at
+    FROM bindings b JOIN latest_values l ON l.device_key = b.device_key AND b.valid @> at_ms(l.measured_ms)
+    WHERE b.asset_id = ANY(%(assets)s) AND (%(signals)s::smallint[] IS NULL OR l.signal = ANY(%(signals)s))
+    UNION ALL
+    SELECT asset_id, device_key, signal, measured_ms, val, 0::smallint, NULL
+    FROM latest_before
+    WHERE asset_id = ANY(%(assets)s) AND (%(signals)s::smallint[] IS NULL OR signal = ANY(%(signals)s))
+) v
 JOIN signals s ON s.signal = v.signal
-JOIN devices d ON d.device_key = b.device_key
-WHERE b.asset_id = ANY(%(assets)s) AND (%(signals)s::smallint[] IS NULL OR v.signal = ANY(%(signals)s))
-ORDER BY b.asset_id, v.signal, v.measured_ms DESC, v.device_key
+JOIN devices d ON d.device_key = v.device_key
+ORDER BY v.asset_id, v.signal, v.measured_ms DESC, v.device_key
 """
 
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from api.queries.assets import find_asset
@@ -55,6 +56,34 @@ def test_latest_shows_a_value_that_is_no_number_as_null_with_its_quality(fleet: 
     assert values[SPEED.path]["value"] is None and values[SPEED.path]["quality"] == "not_finite"
     assert values[RPM.path]["value"] == 900.0 and values[RPM.path]["quality"] == "good"
     assert values[RPM.path]["measured_at"] == stamp(NOW)
+
+
+def test_an_asset_keeps_its_latest_when_its_device_moves_on(fleet: Fleet, server: Server) -> None:
+    """north-1 measured Car 1 until an hour ago, and Car 9 since then."""
+    moved = NOW - timedelta(hours=1)
+    fleet.window("north-1", SPEED.number, moved - timedelta(minutes=5), [5000])
+    fleet.window("north-1", SPEED.number, moved - timedelta(minutes=2), [6000, 6100])
+    fleet.window("north-1", SPEED.number, moved + timedelta(minutes=2), [9900])
+    for starts_at, at in ((-5, -5), (-2, -2), (2, 2)):
+        fleet.execute(
+            "UPDATE window_aggregates SET last_ms = %s WHERE starts_at = %s",
+            ms_of(moved + timedelta(minutes=at, seconds=3)), moved + timedelta(minutes=starts_at),
+        )  # fmt: skip
+    fleet.latest("north-1", SPEED.number, NOW, 99.0)
+    fleet.enrol(Enrolment("north-1", "north", "Car 9", "car", since=moved))
+    with server.client(fleet.key("north")) as client:
+        old, new = (client.get(f"/api/v1/assets/Car {n}/latest").json()["asset"] for n in (1, 9))
+        listed = client.get("/api/v1/assets", params={"signal": SPEED.path}).json()["items"]
+    (kept,), (fresh,) = old["values"], new["values"]
+    assert (kept["value"], kept["device"], kept["received_at"]) == (61.0, "north-1", None)
+    assert kept["measured_at"] == stamp(moved - timedelta(minutes=2) + timedelta(seconds=3))
+    assert (old["state"], fresh["value"], fresh["received_at"]) == ("silent", 99.0, stamp(NOW))
+    assert {item["name"]: [one["value"] for one in item["values"]] for item in listed if item["values"]} == {
+        "Car 1": [61.0], "Car 9": [99.0],
+    }  # fmt: skip
+    with psycopg.connect(fleet.dsn) as connection:
+        rows = connection.execute("SELECT asset, value FROM latest ORDER BY asset").fetchall()
+    assert rows == [("Car 1", 61.0), ("Car 9", 99.0)]
 
 
 def test_readings_come_in_order_whole_and_once_over_pages(fleet: Fleet, server: Server) -> None:
@@ -211,7 +240,7 @@ def test_pages_smaller_than_the_packets_that_overlap_lose_nothing(fleet: Fleet, 
             asset = await find_asset(connection, "Car 1")
             while place is not None and asset is not None:
                 page = await read_page(connection, asset["asset_id"], SPEED.number, place, ms_of(NOW), 7, packets)
-                found += [row["measured_ms"] for row in page.rows]
+                found += page.rows.ms
                 place = page.next_place
         await store.close()
         return found
