@@ -22,6 +22,7 @@ from contracts.edr.export import NOTICE
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import Verdict, verify_export
 from contracts.edr.x509 import X509Checks
+from infra.cli.edr_store import custody_app, export_record, list_records, show_record
 from infra.errors import SetupError
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
 from simulators.crashes.scenarios import SCENARIOS
@@ -29,14 +30,19 @@ from simulators.crashes.scenarios import SCENARIOS
 # not from infra.cli.common: an examiner's machine has no stack, and `verify` must not need its parts
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of words.")
 MAX_FILE_BYTES = 512 * 1024 * 1024
+WHY = "--basis owner_consent --reference 'consent 12' --purpose 'claim 4711'"
 SENSORS = {"straight": BUMPER, "askew": ASKEW, "saturating": SHORT}
 
-app = typer.Typer(help="Crash records: simulate, verify.", no_args_is_help=True)
+app = typer.Typer(help="Crash records: list, show, export, verify, custody, simulate.", no_args_is_help=True)
+app.command("list", epilog="Example: fleetstream edr list --tenant north --json")(list_records)
+app.command("show", epilog=f"Example: fleetstream edr show 9f86d081… --tenant north {WHY}")(show_record)
+app.command("export", epilog=f"Example: fleetstream edr export 9f86… --tenant north --out 1.fsx {WHY}")(export_record)
+app.add_typer(custody_app, name="custody")
 
 
 @app.callback()
 def group() -> None:
-    """Crash records: simulate, verify."""
+    """Crash records: list, show, export, verify, custody, simulate."""
 
 
 @app.command(
