@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from contracts.commands import encode_answer
@@ -38,7 +38,7 @@ from edge_agent.packing import Packer
 from edge_agent.recorder.post import CrashPost
 from edge_agent.sampling import Sampler
 from edge_agent.settings import AgentSettings
-from edge_agent.sources.base import CountsRefusals, Source
+from edge_agent.sources.base import CountsRefusals, Reading, Source
 from edge_agent.spool import Spool
 from edge_agent.spool_index import split_id
 from edge_agent.spool_model import Stored
@@ -55,6 +55,9 @@ REPORT_DROPS_MS = 5_000
 """Gaps are told at most this often, so that a spool that drops steadily does not fill itself with reports."""
 READ_LIMIT = 5_000
 JOURNAL_BATCH = 500
+
+
+Derive = Callable[[Sequence[Reading]], list[Reading]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Parts:
     """Which commands were carried out, over restarts."""
     crash: CrashPost | None = None
     """The crash recorder, if this device has one."""
+    derive: Derive | None = None
+    """Makes further readings of those that were read."""
 
 
 class Agent:
@@ -233,6 +238,8 @@ class Agent:
         must_wait = self.spool is None or self.spool.nearly_full or bool(self.waiting)
         if not (self._leaving or source.finished or (source.can_wait and must_wait)):
             readings = source.read(self._clock.now_ms(), READ_LIMIT)
+            if self._parts.derive is not None:
+                readings = [*readings, *self._parts.derive(readings)]
             if self._parts.crash is not None:
                 self._parts.crash.tap(readings, mono_ms, self._clock.now_ms(), self._clock.trusted())
             self._parts.packer.add(self._parts.sampler.keep(readings), mono_ms)

@@ -85,6 +85,13 @@ class SamplingSettings(_Part):
     rules: dict[str, SamplingRule] = {}
 
 
+class DeriveSettings(_Part):
+    """Readings that the agent makes of others; None: it makes none."""
+
+    harsh_braking_mps2: float | None = Field(default=None, ge=1.0, le=12.0)
+    """A mean deceleration over about a second from here on becomes a reading of its own; 4.0 is some 0.4 g."""
+
+
 class UplinkSettings(_Part):
     """How packets leave."""
 
@@ -120,6 +127,7 @@ class AgentSettings(BaseSettings):
     packing: PackingSettings = PackingSettings()
     sampling: SamplingSettings = SamplingSettings()
     uplink: UplinkSettings = UplinkSettings()
+    derive: DeriveSettings = DeriveSettings()
     recorder: RecorderSettings | None = None
     """The crash recorder; absent: this device has none."""
 

@@ -17,11 +17,12 @@ from functools import partial
 
 from contracts.commands import Command
 from contracts.edr.capsule import Signer
-from contracts.signals import catalogue
-from edge_agent.agent import Agent, Parts
+from contracts.signals import Catalogue, catalogue
+from edge_agent.agent import Agent, Derive, Parts
 from edge_agent.clock import Clock, SystemClock
 from edge_agent.command_memory import read_memory
 from edge_agent.commands import Handler
+from edge_agent.harsh_braking import HarshBraking
 from edge_agent.journal import FileJournal, Journal, read_journal
 from edge_agent.link import Link
 from edge_agent.mqtt_link import MqttLink
@@ -43,6 +44,11 @@ def no_journal(_packets: object) -> None:
 
 def _no_receipt(_command: Command) -> None:
     """For devices without a crash recorder."""
+
+
+def _derive(settings: AgentSettings, signals: Catalogue) -> Derive | None:
+    limit = settings.derive.harsh_braking_mps2
+    return None if limit is None else HarshBraking(limit, signals).judge
 
 
 def build_agent(
@@ -89,5 +95,6 @@ def build_agent(
         take_reserve=partial(restore_reserve, settings.spool),
         memory=read_memory(SpoolFiles(settings.spool.path).commands),
         crash=crash,
+        derive=_derive(settings, signals),
     )
     return Agent(settings, parts, clock, journal, wake)

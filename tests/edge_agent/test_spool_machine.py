@@ -36,8 +36,13 @@ CLASSES = [Retention.BULK, Retention.STANDARD, Retention.PERSONAL, Retention.SAF
 bodies = st.lists(st.tuples(st.sampled_from(CLASSES), st.sampled_from([0, 2_000, 9_000])), min_size=1, max_size=5)
 
 
+def covers(ranges: list[tuple[int, Range]], identity: int) -> bool:
+    epoch, seq = split_id(identity)
+    return any(epoch == own and first <= seq <= last for own, (first, last) in ranges)
+
+
 class SpoolOnABadDisk(RuleBasedStateMachine):
-    """``model``: identity to packet; ``freed``: ranges confirmed or rejected, by epoch; ``told``: drops ever told."""
+    """``model``: identity to packet; ``freed``: what was ever confirmed or rejected; ``told``: drops ever told."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,6 +52,7 @@ class SpoolOnABadDisk(RuleBasedStateMachine):
         self.model: dict[int, Stored] = {}
         self.given: set[int] = set()
         self.freed: list[tuple[int, Range]] = []
+        self.pending: list[tuple[int, Range]] = []
         self.told: list[tuple[int, int, int]] = []
         self.spool = self.open()
 
@@ -101,15 +107,17 @@ class SpoolOnABadDisk(RuleBasedStateMachine):
         assert self.spool.acknowledge(ack) == (nonce is not None)
         if nonce is not None:
             self.freed.append((epoch, numbers))
+            self.pending.append((epoch, numbers))
 
     @rule()
     def apply(self) -> None:
         if self.disk.is_full:
             return
         self.spool.apply_acks()
-        for identity in [identity for identity in self.model if self.is_freed(identity)]:
+        for identity in [identity for identity in self.model if covers(self.pending, identity)]:
             assert self.spool.get(identity) is None
             del self.model[identity]
+        self.pending = []
 
     @rule()
     def tell_drops(self) -> None:
@@ -156,6 +164,7 @@ class SpoolOnABadDisk(RuleBasedStateMachine):
             self.given.add(stored.identity)
             self.model[stored.identity] = stored
         self.disk = self.disk.after_cut(dice)
+        self.pending = []  # what was not yet applied is forgotten: the packet is sent, and confirmed, once more
         self.spool = self.open()
         for stored in self.spool.all_packets():
             # the commit under way may have survived, though nobody was told
@@ -163,8 +172,7 @@ class SpoolOnABadDisk(RuleBasedStateMachine):
             self.given.add(stored.identity)
 
     def is_freed(self, identity: int) -> bool:
-        epoch, seq = split_id(identity)
-        return any(epoch == own and first <= seq <= last for own, (first, last) in self.freed)
+        return covers(self.freed, identity)
 
     def pending_drops(self) -> list[tuple[int, int, int]]:
         rows = self.spool.database.execute("SELECT boot_epoch, first_seq, last_seq FROM drops")
