@@ -20,7 +20,7 @@ from api.answers import AnswerConsumer
 from api.clerk import Clerk, decide, judge, resync_requests
 from api.command_requests import new_request
 from api.metrics import Metrics
-from api.queries.clerk import ClerkStore, Due, MissingRange, Told
+from api.queries.clerk import ClerkStore, Due, MissingRange, Step, Told
 from api.queries.commands import SUBMIT, Request
 from contracts.command_life import ANSWER_GRACE_MS, DEVICE_SILENT_MS, FINAL, OPEN, State, on_answer, on_send, on_time
 from contracts.command_menu import MAX_RANGES
@@ -320,6 +320,33 @@ def test_one_clerk_works_at_a_time(desk: Desk) -> None:
         assert not await other.open()
 
     working(desk, scenario)
+
+
+def test_a_clerk_killed_while_it_sends_sends_none_of_it(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands are due, the clerk dies at the second: state, audit and outbox all stand as before."""
+    desk.heard()
+    for _ in range(2):
+        desk.submit()
+    looked: list[Due] = []
+
+    def dying(due: Due, now_ms: int) -> Step:
+        looked.append(due)
+        if len(looked) == 2:
+            raise KeyError("killed")
+        return decide(due, now_ms)
+
+    async def scenario(clerk: Clerk) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("api.clerk.decide", dying)
+            with pytest.raises(KeyError):
+                await clerk.round()
+        assert desk.states() == [("queued", 0)] * 2
+        assert desk.left() == []
+        await clerk.round()
+
+    working(desk, scenario)
+    assert desk.states() == [("sent", 1)] * 2
+    assert len(desk.left()) == 2
 
 
 @pytest.mark.parametrize("cut", ["before_the_commit", "after_the_commit"])
