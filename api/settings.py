@@ -34,6 +34,7 @@ class ApiSettings(BaseSettings):
     rate_burst: int = Field(100, ge=1)
     readings_range_s: int = Field(7 * 86_400, ge=1, description="longest time range of one readings question")
     windows_range_s: int = Field(92 * 86_400, ge=1)
+    archive_folder: Path | None = Field(None, description="the archive's files, for readings older than the store's")
     stream_poll_ms: int = Field(250, ge=50, description="least time between two looks at the store")
     stream_frame_ms: int = Field(250, ge=50, description="least time between two frames to one client")
     stream_heartbeat_s: float = Field(15.0, gt=0, description="proxies close silent connections after 30 to 60 s")

@@ -114,6 +114,7 @@ def stream_environment(stack: Stack, metrics_port: int) -> dict[str, str]:
         DSN=stack.dsn(ROLE_SINK),
         CHECKPOINT_FOLDER=home / "checkpoints",
         ARCHIVE_FOLDER=home / "archive",
+        LOG_FOLDER=home / "kafka" / "data",
         METRICS_PORT=metrics_port,
     )
 
@@ -142,6 +143,7 @@ def api_environment(stack: Stack) -> dict[str, str]:
         RELAY_DSN=stack.dsn(ROLE_SINK),
         EDR_KEY=export.key,
         EDR_CHAIN=export.certificate,
+        ARCHIVE_FOLDER=stack.settings.home / "archive",
         KAFKA_BOOTSTRAP=stack.bootstrap,
         TOPIC_PREFIX=stack.settings.topic_prefix,
     )
