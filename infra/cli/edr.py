@@ -22,7 +22,7 @@ from contracts.edr.export import NOTICE
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import Verdict, verify_export
 from contracts.edr.x509 import X509Checks
-from infra.cli.edr_store import custody_app, export_record, list_records, show_record
+from infra.cli.edr_store import custody_app, export_record, issue_signer, list_records, show_record
 from infra.errors import SetupError
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
 from simulators.crashes.scenarios import SCENARIOS
@@ -37,6 +37,7 @@ app = typer.Typer(help="Crash records: list, show, export, verify, custody, simu
 app.command("list", epilog="Example: fleetstream edr list --tenant north --json")(list_records)
 app.command("show", epilog=f"Example: fleetstream edr show 9f86d081… --tenant north {WHY}")(show_record)
 app.command("export", epilog=f"Example: fleetstream edr export 9f86… --tenant north --out 1.fsx {WHY}")(export_record)
+app.command("signer", epilog="Example: fleetstream edr signer van-7 --json")(issue_signer)
 app.add_typer(custody_app, name="custody")
 
 

@@ -124,6 +124,17 @@ def export_record(
     )
 
 
+def issue_signer(
+    device: str = typer.Argument(..., help="Name of the device whose recorder signs."), as_json: bool = JSON_OPTION
+) -> None:
+    """Issue the key and certificates with which a device's recorder signs, from the development authority."""
+    files = _stack().authority.signer(device)
+    if as_json:
+        typer.echo(json.dumps({"device": device, "key": str(files.key), "chain": str(files.certificate)}))
+    else:
+        typer.echo(f"key {files.key}\nchain {files.certificate}")
+
+
 @custody_app.command("list", epilog="Example: fleetstream edr custody list --tenant north --json")
 def custody_list(tenant: str = TENANT, as_json: bool = JSON_OPTION) -> None:
     """Who read, or was refused to read, what; newest first."""
