@@ -43,6 +43,9 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "drops": ("device", "boot_epoch", "first_seq", "last_seq", "reason", "class", "packets", "samples"),
     "gaps": ("device", "boot_epoch", "state", "missing_packets", "missing", "since", "opened_at", "ended_at"),
+    "commands": (
+        "device", "command_id", "kind", "arguments", "state", "reason", "detail", "asked_by", "created_at",
+    ),
     "late": ("asset", "signal", "width_s", "starts_at", "revision"),
     "publications": (
         "asset", "signal", "width_s", "starts_at", "publication", "revision", "n", "min", "max", "mean", "last",

@@ -14,7 +14,6 @@ from api.queries.pool import Connection
 MOST_OPEN: Final = 100
 """Commands of one device that may wait at once: a device that stays off does not fill the table."""
 
-READ_WRITE: Final = "SET TRANSACTION READ WRITE"
 SUBMIT: Final = (
     "SELECT said, found_id FROM submit_command(%(command_id)s, %(tenant_id)s, %(device)s, %(kind)s, %(arguments)s,"
     " %(nonce)s, %(idempotency_key)s, %(asked_by)s, %(expires_at)s, %(most_open)s)"
@@ -66,8 +65,7 @@ class Before:
 
 
 async def submit(connection: Connection, request: Request) -> tuple[str, str | None]:
-    """(what was said, id of the command): see ``submit_command``. Must be a transaction's first statement."""
-    await connection.execute(READ_WRITE)
+    """(what was said, id of the command): see ``submit_command``. Needs a writable transaction."""
     row = await (await connection.execute(SUBMIT, request.parameters())).fetchone()
     return (str(row["said"]), row["found_id"]) if row else ("no_such_device", None)
 

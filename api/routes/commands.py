@@ -53,7 +53,7 @@ async def ask(
 ) -> CommandShape:  # fmt: skip
     """Accept a command; 202 when it is new, 200 when this key asked for it before."""
     request = _checked(device, body, caller, idempotency_key, parts.now())
-    async with parts.store.transaction(caller.tenant_id) as connection:
+    async with parts.store.transaction(caller.tenant_id, writable=True) as connection:
         said, command_id = await submit(connection, request)
         row = await show_command(connection, command_id) if command_id else None
     if said == "too_many":
