@@ -33,11 +33,12 @@ SATURATED = ("un-r160", "gb-39732")
 
 HEAD = """# How near the crash records come to the truth
 
-Made by `python -m tests.simulators.crashes.accuracy --write`. Simulated crashes; truth from the pulses' closed forms, by
-code that the recorder does not share. Sensors: *askew* (turned by 6°, −9° and 32°, noise of 0.3 m/s², offset) for every
-profile, *saturating* (limit of 16 g) for two. The worst value of each element stands beside what its table permits there
-(accuracy plus half a step of resolution); pre-crash samples are asynchronous and may stand for an instant 0.1 s away.
-What a table marks *unsure* is a setting of ours. Values after saturation carry `saturated_from_ms` instead."""
+Made by `python -m tests.simulators.crashes.accuracy --write`. Simulated crashes; truth from the pulses' closed forms,
+by code that the recorder does not share. Sensors: *askew* (turned by 6°, −9° and 32°, noise of 0.3 m/s², offset) for
+every profile, *saturating* (limit of 16 g) for two. The worst value of each element stands beside what its table
+permits there (accuracy plus half a step of resolution); pre-crash samples are asynchronous and may stand for an instant
+0.1 s away. What a table marks *unsure* is a setting of ours. Values after saturation carry `saturated_from_ms` instead.
+"Time zero" is that of impacts; the heavy-duty profile dates the onset of braking from a speed of 10 Hz."""
 
 
 @dataclass
@@ -96,10 +97,19 @@ def stream_of(scenario: str, sensor: str) -> tuple[Reading, ...]:
     return tuple(readings(SCENARIOS[scenario], SENSORS[sensor], SEED, END_S))
 
 
-def measure(profile: Profile) -> tuple[dict[str, Worst], int, float]:
-    """(worst per element, crashes recorded, largest error of a time zero in ms) of one profile."""
-    worst: dict[str, Worst] = {}
-    records, zero_ms = 0, 0.0
+@dataclass
+class Found:
+    """What one profile's records came to; the largest errors of a time zero, of impacts and of brakings, in ms."""
+
+    worst: dict[str, Worst] = field(default_factory=dict)
+    records: int = 0
+    impact_ms: float = 0.0
+    braking_ms: float = 0.0
+
+
+def measure(profile: Profile) -> Found:
+    """Every crash, every sensor that the profile is tried on."""
+    found = Found()
     seats = [(sensor, name) for sensor in SENSORS for name in CRASHES]
     for sensor_name, name in seats:
         if sensor_name == "saturating" and profile.name not in SATURATED:
@@ -112,30 +122,35 @@ def measure(profile: Profile) -> tuple[dict[str, Worst], int, float]:
         )
         assert [one.trigger for one in held] == [one.trigger for one in expected], f"{profile.name} {name}"
         for record, event in zip(held, expected, strict=True):
-            records += 1
+            found.records += 1
             zero_s = record.time_zero_us / 1e6
+            off_ms = abs(zero_s - event.time_zero_s) * 1_000
             if event.trigger == "sustained_deceleration":
-                event = replace(event, time_zero_s=zero_s)
-            zero_ms = max(zero_ms, abs(zero_s - event.time_zero_s) * 1_000)
-            comparison = Measured(scenario, sensor, profile, record, event, worst, f"{name}, {sensor_name}")
+                found.braking_ms = max(found.braking_ms, off_ms)
+                event = replace(event, time_zero_s=zero_s)  # its own instants are judged from its own time zero
+            else:
+                found.impact_ms = max(found.impact_ms, off_ms)
+            setting = f"{name}, {sensor_name}"
+            comparison = Measured(scenario, sensor, profile, record, event, found.worst, setting)
             for value in record.elements:
                 comparison.check(value)
-    return worst, records, zero_ms
+    return found
 
 
 def page(profiles: tuple[str, ...]) -> Iterator[str]:
     """The page, line by line."""
     yield HEAD
     for name in profiles:
-        worst, records, zero_ms = measure(load_profile(name))
+        found = measure(load_profile(name))
         yield ""
         yield f"## {name}"
         yield ""
-        yield f"{records} records; time zero within {zero_ms:.2f} ms (sampled every 2 ms)."
+        braking = f", the onset of braking within {found.braking_ms:.0f} ms" if found.braking_ms else ""
+        yield f"{found.records} records; time zero within {found.impact_ms:.2f} ms (sampled every 2 ms){braking}."
         yield ""
         yield "| element | unit | accuracy | values | worst error | permitted | used | worst in |"
         yield "|---|---|---|---|---|---|---|---|"
-        for one in sorted(worst.values(), key=lambda one: one.element.name):
+        for one in sorted(found.worst.values(), key=lambda one: one.element.name):
             yield _row(one)
 
 
