@@ -55,6 +55,9 @@ START_S = 600.0
 """A busy machine may take long to start all of this; that is not what is examined here."""
 FRESH_S = 4.0
 """Lag is 0 when nothing accepted longer ago than this waits for the store: the line itself takes about a second."""
+CALIBRATION_S = 6.0
+SLACK = 2.0
+"""On a machine too busy for that: when nothing waits this many times longer than the undisturbed line's p95."""
 Replacements = Mapping[str, list[str]]
 """Service name to the module and arguments that are started in its place."""
 log = logging.getLogger(__name__)
@@ -72,11 +75,13 @@ class Arena:
         self.taps = {name: Tap() for name in GATEWAYS}
         self.session: Session
         self.poison: poison.PoisonSender
+        self._began = False
         self.kills = 0
         self.skipped_kills = 0
         self.troubles: list[str] = []
         """What went wrong in the harness itself; a run with any is not ok."""
         self.stop = threading.Event()
+        self.fresh_s = FRESH_S
         self.noisy_spans: list[tuple[float, float]] = []
         """When the noisy device was noisy, on the monotonic clock."""
         self._replacements = replacements
@@ -167,6 +172,7 @@ class Arena:
             self.stack.ports["mqtt"], files.ca, files.certificate, files.key, self._noticed
         )
         self.poison.start()
+        self._began = True
         for name in FLEETS:
             self.fleets[name] = self._make_fleet(name)
             self.fleets[name].start()
@@ -221,7 +227,14 @@ class Arena:
     def caught_up(self) -> bool:
         """Lag is 0: all services are ready and nothing but the freshest packets is still on its way."""
         alive = all(fleet.pid is not None for fleet in self.fleets.values())
-        return alive and self.session.supervisor.state().ready and self.history.oldest_wait_s() < FRESH_S
+        return alive and self.session.supervisor.state().ready and self.history.oldest_wait_s() < self.fresh_s
+
+    def calibrate(self) -> None:
+        """Learn what lag 0 means here, from some seconds without any fault."""
+        self.stop.wait(CALIBRATION_S)
+        waits = sorted(waited for _, _, waited in self.history.latencies_since(time.monotonic() - CALIBRATION_S))
+        if waits:
+            self.fresh_s = max(FRESH_S, SLACK * waits[int(0.95 * (len(waits) - 1))])
 
     def log_taken(self, slack: int) -> bool:
         """All services are ready and the store has come within ``slack`` records of the log's end."""
@@ -283,6 +296,7 @@ class Arena:
             fleet.kill()
         if self._poll is not None:
             self._poll.join()
+        if self._began:
             self.poison.stop()
         unmount(self.home / "spools" / SMALL_DISK)
 

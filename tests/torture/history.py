@@ -62,6 +62,11 @@ class History:
                 if since_s is not None:
                     self.latencies.append((since_s, identity[0], now_s - since_s))
 
+    def latencies_since(self, moment_s: float) -> list[tuple[float, str, float]]:
+        """Of packets that the store explained after this moment."""
+        with self.lock:
+            return [one for one in self.latencies if one[0] + one[2] >= moment_s]
+
     def oldest_wait_s(self) -> float:
         """Age of the longest waiting packet, 0 when none waits."""
         with self.lock:

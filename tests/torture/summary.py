@@ -47,6 +47,7 @@ def summary(seed: int, arena: Arena, outcome: Outcome) -> dict[str, Any]:
         "recovery_s_p50": _part(times, 0.5),
         "recovery_s_p95": _part(times, 0.95),
         "recovery_s_max": _part(times, 1.0),
+        "fresh_s": round(arena.fresh_s, 1),
         "wild_others_ms_p95": noisy_others_ms(arena),
         "ok": verdict.innocent and not troubles,
         "commit": commit(),
