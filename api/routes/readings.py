@@ -1,54 +1,158 @@
-"""Stored readings of one asset and signal."""
+"""Stored readings of one asset and signal: row by row, as columns, and as a chart."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
+from api.downsample import thin
 from api.errors import BadQuestion
-from api.queries.readings import Place, device_names, read_range
+from api.queries.readings import Columns, Place, device_names, read_range
+from api.queries.series import Rollup, merge_buckets, read_rollup
 from api.questions import Range, find_signal, from_ms, make_cursor, read_cursor, time_range
 from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
 from api.services import Parts
 from api.shapes import Readings, answer, quality_name
+from api.shapes_series import ReadingColumns, Series, moment, plain
+from contracts.limits import ALL_WIDTHS_S
+from contracts.signals import Signal
 
 router = APIRouter(prefix=PREFIX, tags=["readings"])
 CURSOR = "readings"
+ROWS = 50_000
+CHART_READINGS = 200_000
+"""What one chart may read from the store before it is thinned out."""
+CHART_WINDOWS = 100_000
 
 
-@router.get("/assets/{name}/readings", response_model=Readings)
+@router.get("/assets/{name}/readings", response_model=Readings | ReadingColumns)
 async def readings(
     parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath, start: From = None, end: To = None,
-    cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=50_000)] = 5_000,
+    cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=CHART_READINGS)] = 5_000,
+    form: Annotated[Literal["rows", "columns"], Query(description=f"rows: at most {ROWS} at once")] = "rows",
 ) -> Response:  # fmt: skip
     """Readings in [from, to), oldest first. Keep 'from' and 'to' while following 'next'."""
     found = find_signal(signal)
+    if form == "rows" and limit > ROWS:
+        raise BadQuestion("too_many_rows", f"at most {ROWS} rows at once; columns hold {CHART_READINGS}", "limit")
     asked = time_range(start, end, parts.now(), parts.settings.readings_range_s)
     place = _place(cursor, asked) if cursor else Place(asked.start_ms)
     async with parts.store.transaction(caller.tenant_id) as connection:
         asset = await require_asset(connection, name)
         page = await read_range(connection, asset["asset_id"], found.number, place, asked.end_ms, limit)
-        devices = await device_names(connection, {row["device_key"] for row in page.rows})
+        devices = await device_names(connection, set(page.rows.devices)) if form == "rows" else {}
     after = page.next_place
-    items = [
-        {
-            "measured_at": from_ms(row["measured_ms"]),
-            "value": row["value"],
-            "quality": quality_name(row["quality"]),
-            "device": devices[row["device_key"]],
-            "boot_epoch": row["boot_epoch"],
-            "seq": row["seq"],
-        }
-        for row in page.rows
-    ]
-    more = [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos] if after else None
+    more = after and make_cursor(CURSOR, [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos])
+    if form == "columns":
+        return plain(_head(name, found, asked) | _columns(page.rows, asked.start_ms) | {"next": more})
     return answer(
         Readings,
-        asset=name, signal=signal, unit=found.unit, start=asked.start, end=asked.end, items=items,
-        next=more and make_cursor(CURSOR, more),
+        asset=name, signal=signal, unit=found.unit, start=asked.start, end=asked.end, items=_items(page.rows, devices),
+        next=more,
     )  # fmt: skip
+
+
+@router.get("/assets/{name}/series", response_model=Series)
+async def series(
+    parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath, start: From = None, end: To = None,
+    points: Annotated[int, Query(ge=10, le=10_000, description="about so many points")] = 1_000,
+    keep: Annotated[
+        Literal["extremes", "triangles", "all"],
+        Query(description="of readings: least and greatest of each part, Largest-Triangle-Three-Buckets, or all"),
+    ] = "extremes",
+    source: Annotated[
+        Literal["auto", "readings", "windows"], Query(description="auto: windows where one is narrower than a point")
+    ] = "auto",
+) -> Response:  # fmt: skip
+    """A chart: readings when zoomed in, else the widest windows that are no wider than a point."""
+    found = find_signal(signal)
+    asked = time_range(start, end, parts.now(), parts.settings.windows_range_s)
+    width_s = _width_s(asked, points, source)
+    async with parts.store.transaction(caller.tenant_id) as connection:
+        asset = await require_asset(connection, name)
+        if width_s is None:
+            place = Place(asked.start_ms)
+            page = await read_range(connection, asset["asset_id"], found.number, place, asked.end_ms, CHART_READINGS)
+        else:
+            rollup = await read_rollup(
+                connection, asset["asset_id"], found.number, width_s, asked.start_ms, asked.end_ms, CHART_WINDOWS
+            )
+    if width_s is None:
+        times, values = thin(page.rows.ms, page.rows.values, points, keep)
+        body: dict[str, Any] = {"source": "readings", "width_s": None, "values": values}
+        body |= dict.fromkeys(("low", "mean", "high", "n", "revision")) | {"complete": page.next_place is None}
+    else:
+        wider_s = max(1, (asked.end_ms - asked.start_ms) // (points * width_s * 1_000)) * width_s
+        times, body = _windows(merge_buckets(rollup, wider_s * 1_000), found, wider_s)
+        body["complete"] = len(rollup.ms) < CHART_WINDOWS
+    return plain(_head(name, found, asked) | {"keep": keep, "offsets_ms": _offsets(times, asked.start_ms)} | body)
+
+
+def _width_s(asked: Range, points: int, source: str) -> int | None:
+    """None: readings themselves."""
+    per_point_ms = (asked.end_ms - asked.start_ms) / points
+    fitting = [width for width in ALL_WIDTHS_S if width * 1_000 <= per_point_ms]
+    if source == "readings" or (source == "auto" and not fitting):
+        return None
+    return max(fitting, default=min(ALL_WIDTHS_S))
+
+
+def _windows(rollup: Rollup, signal: Signal, width_s: int) -> tuple[list[int], dict[str, Any]]:
+    """Columns of a chart of windows; an entry of nulls where the next window does not follow at once."""
+    times: list[int] = []
+    low: list[float | None] = []
+    mean: list[float | None] = []
+    high: list[float | None] = []
+    n: list[int | None] = []
+    revision: list[int | None] = []
+    for at, ms in enumerate(rollup.ms):
+        if times and ms - times[-1] > width_s * 1_000:
+            times.append(times[-1] + width_s * 1_000)
+            for column in (low, mean, high, n, revision):
+                column.append(None)
+        times.append(ms)
+        low.append(signal.from_units(rollup.lowest[at]))
+        high.append(signal.from_units(rollup.highest[at]))
+        mean.append(rollup.total[at] * signal.resolution / rollup.n[at])
+        n.append(rollup.n[at])
+        revision.append(rollup.revision[at])
+    return times, {
+        "source": "windows", "width_s": width_s, "values": None, "low": low, "mean": mean, "high": high, "n": n,
+        "revision": revision,
+    }  # fmt: skip
+
+
+def _head(asset: str, signal: Signal, asked: Range) -> dict[str, Any]:
+    start = moment(asked.start)
+    return {
+        "asset": asset, "signal": signal.path, "unit": signal.unit, "from": start, "to": moment(asked.end),
+        "base": moment(from_ms(asked.start_ms)),
+    }  # fmt: skip
+
+
+def _columns(rows: Columns, base_ms: int) -> dict[str, Any]:
+    judged = any(rows.qualities)
+    return {
+        "offsets_ms": _offsets(rows.ms, base_ms), "values": rows.values,
+        "qualities": [quality_name(one) for one in rows.qualities] if judged else None,
+    }  # fmt: skip
+
+
+def _offsets(times: Sequence[int], base_ms: int) -> list[int]:
+    return [ms - base_ms for ms in times]
+
+
+def _items(rows: Columns, devices: dict[int, str]) -> list[dict[str, Any]]:
+    return [
+        {
+            "measured_at": from_ms(ms), "value": value, "quality": quality_name(quality), "device": devices[device],
+            "boot_epoch": epoch, "seq": seq,
+        }
+        for ms, device, epoch, seq, _, value, quality in zip(*rows.lists(), strict=True)
+    ]  # fmt: skip
 
 
 def _place(cursor: str, asked: Range) -> Place:
