@@ -70,6 +70,12 @@ class InfraSettings(BaseSettings):
     retention_days: int = Field(
         default=PACKET_RETENTION_DAYS, ge=1, description="days that packet rows stay after receipt"
     )
+    retention_days_by_class: dict[str, int] = Field(
+        default_factory=dict, description="days that blocks of a retention class stay, where other than retention_days"
+    )
+    compact_after_s: int = Field(
+        default=3600, ge=600, description="age at which packet rows become blocks per signal and ten minutes"
+    )
     least_free_bytes: int = Field(
         default=2 * 1024**3, ge=0, description="free disk below which the stack does not start"
     )

@@ -7,16 +7,18 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 
 import psycopg
 
+from contracts.errors import TryLater
 from contracts.topics import Topics
 from infra.backends import READY_TIMEOUT_S, make_kafka, make_mosquitto, make_postgres
 from infra.ca import DevelopmentCa
 from infra.errors import SetupError
+from infra.history import keep_history
 from infra.kafka import create_topics
 from infra.migrate import create_roles, maintain, migrate
 from infra.processes import Command, free_ports, port_in_use
@@ -25,6 +27,7 @@ from infra.settings import InfraSettings
 from infra.supervisor import Service, Supervisor
 
 DAY_S = 24 * 3600
+HISTORY_S = 600
 GIGABYTE = 1024**3
 Shape = Callable[[Stack, list[Service]], list[Service]]
 """Changes the menu of services before the supervisor gets it: how a fault harness puts itself between them."""
@@ -78,15 +81,29 @@ def build_supervisor(settings: InfraSettings, ports: dict[str, int], shape: Shap
 
 @dataclass(slots=True)
 class DailyMaintenance:
-    """Calls partition keeping at once and every day, in a thread, so that it never delays the watch."""
+    """Calls partition keeping at once and every day, and looks after history every ten minutes, in a thread, so that
+    it never delays the watch."""
 
     stack: Stack
     next_s: float = 0.0
+    next_history_s: float = field(default_factory=lambda: time.monotonic() + HISTORY_S)
 
     def __call__(self) -> None:
         if time.monotonic() >= self.next_s:
             self.next_s = time.monotonic() + DAY_S
             threading.Thread(target=self._run, name="maintenance", daemon=True).start()
+        if time.monotonic() >= self.next_history_s:
+            self.next_history_s = time.monotonic() + HISTORY_S
+            threading.Thread(target=self._keep_history, name="history", daemon=True).start()
+
+    def _keep_history(self) -> None:
+        try:
+            done = keep_history(self.stack, datetime.now(UTC))
+        except (psycopg.Error, TryLater, SetupError) as error:
+            log.error('event=history_failed error=%s detail="%s"', type(error).__name__, error)
+            return
+        made, gone = done.blocks, done.expired_blocks
+        log.info("event=history packets=%d blocks=%d expired=%d", done.compacted_packets, made, gone)
 
     def _run(self) -> None:
         settings = self.stack.settings

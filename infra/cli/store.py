@@ -1,4 +1,4 @@
-"""``fleetstream store maintain``: keep the packet partitions."""
+"""``fleetstream store maintain``: rows to blocks, retention, partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import typer
 
 from infra.cli.common import JSON_OPTION, load_settings, open_stack, print_json
-from infra.migrate import maintain
+from infra.history import keep_history
 
 app = typer.Typer(help="Look after the store.", no_args_is_help=True)
 
@@ -20,11 +20,14 @@ def group() -> None:
 
 @app.command("maintain", epilog="Example: fleetstream store maintain --json")
 def maintain_command(as_json: bool = JSON_OPTION) -> None:
-    """Create the coming days' partitions and drop those past retention (`up` does it daily)."""
-    settings = load_settings()
-    stack = open_stack(settings)
-    done = maintain(stack.superuser_dsn, settings.schema_name, datetime.now(UTC), settings.retention_days)
+    """Compact older packets into blocks, apply the retention of each class, keep partitions (`up` does all of it)."""
+    done = keep_history(open_stack(load_settings()), datetime.now(UTC))
     if as_json:
         print_json(asdict(done))
+    elif done.busy:
+        typer.echo("another round is at work; nothing was done")
     else:
-        typer.echo(f"created {len(done.created)}, dropped {len(done.dropped)} partitions")
+        typer.echo(
+            f"compacted {done.compacted_packets} packets ({done.compacted_samples} samples) into {done.blocks} blocks; "
+            f"expired {done.expired_blocks} blocks; created {len(done.created)}, dropped {len(done.dropped)} partitions"
+        )
