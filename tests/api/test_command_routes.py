@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from api.auth import EVIDENCE
+from api.keys import ROLES
+from api.routes.commands import SENDERS
 from tests.api.fix_api import Fleet, Server
 
 PATH = "/api/v1/devices/north-1/commands"
@@ -17,7 +20,7 @@ def test_a_key_means_one_command(server: Server, fleet: Fleet) -> None:
         other = client.post(PATH, json={"kind": "flush"}, headers={"Idempotency-Key": "k"})
         fresh = client.post(PATH, json=PING)
         assert (first.status_code, again.status_code, other.status_code, fresh.status_code) == (202, 200, 422, 202)
-        assert other.json()["reason"] == "key_reused"
+        assert other.json()["code"] == "key_reused"
         assert again.json()["command_id"] == first.json()["command_id"] != fresh.json()["command_id"]
         shown = client.get(first.headers["Location"]).json()
         assert shown["state"] == "queued"
@@ -34,11 +37,16 @@ def test_a_key_means_one_command(server: Server, fleet: Fleet) -> None:
         assert client.get(PATH, params={"state": "done"}).json()["items"] == []
 
 
-@pytest.mark.parametrize("role", ["maintenance", "insurer", "auditor"])
-def test_roles_that_read_send_nothing(server: Server, fleet: Fleet, role: str) -> None:
-    with server.client(fleet.key("north", role)) as client:
-        assert client.post(PATH, json=PING).status_code == 403
-        assert client.get(PATH).status_code == (403 if role == "insurer" else 200)
+@pytest.mark.parametrize("role", [None, *ROLES])
+def test_who_may_send_and_who_may_look(server: Server, fleet: Fleet, role: str | None) -> None:
+    with server.client(fleet.key("north")) as client:
+        command = client.post(PATH, json=PING).json()["command_id"]
+    looks = 401 if role is None else 200 if role in EVIDENCE else 403
+    with server.client(fleet.key("north", role) if role else None) as client:
+        sends = 401 if role is None else 202 if role in SENDERS else 403
+        assert client.post(PATH, json=PING).status_code == sends
+        assert [client.get(path).status_code for path in (PATH, f"/api/v1/commands/{command}")] == [looks] * 2
+    assert {"operator", "admin"} == SENDERS
 
 
 def test_a_tenant_reaches_its_own_devices_only(server: Server, fleet: Fleet) -> None:
@@ -63,7 +71,7 @@ def test_a_tenant_reaches_its_own_devices_only(server: Server, fleet: Fleet) -> 
 def test_what_is_not_on_the_menu_is_told(server: Server, fleet: Fleet, body: dict[str, object], parameter: str) -> None:
     with server.client(fleet.key("north")) as client:
         answer = client.post(PATH, json=body)
-        assert (answer.status_code, answer.json()["parameter"]) == (422, parameter)
+        assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (422, parameter)
         assert {one["kind"] for one in client.get("/api/v1/command-kinds").json()["items"]} == {
             "ping", "flush", "resync", "sampling",
         }  # fmt: skip

@@ -34,6 +34,8 @@ ALLOWED = {
     "/api/v1/ledger": EVIDENCE,
     "/api/v1/ledger/drops": EVIDENCE,
     "/api/v1/ledger/gaps": EVIDENCE,
+    "/api/v1/command-kinds": frozenset(ROLES),
+    "/api/v1/commands": EVIDENCE,
     "/api/v1/quarantine": EVIDENCE,
     "/api/v1/dead-letters": EVIDENCE,
 }
@@ -45,6 +47,8 @@ CUSTODY = {
     )
 }  # fmt: skip
 """Open to every key and answered through the custody log: ``test_edr`` asks each of them as each role."""
+COMMANDS = {"/api/v1/devices/{device}/commands", "/api/v1/commands/{command_id}"}
+"""Named by a device or a command that must exist: ``test_command_routes`` asks them as each role."""
 PUBLIC = {"/livez", "/readyz", "/metrics", "/version", "/api/v1/openapi.json"}
 
 
@@ -71,7 +75,7 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def test_no_route_is_forgotten(fleet: Fleet) -> None:
-    assert set(paths(fleet)) == set(ALLOWED) | PUBLIC | CUSTODY
+    assert set(paths(fleet)) == set(ALLOWED) | PUBLIC | CUSTODY | COMMANDS
 
 
 @pytest.mark.parametrize(
