@@ -6,6 +6,7 @@ epoch was acknowledged, so all of it is still held: body and times stay, header 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -72,8 +73,12 @@ def to_move(spool: Spool) -> list[Stored]:
 
 def endings(device: str, packets: Sequence[Stored]) -> list[AcceptedPacket]:
     """For the history, before the move: these identities are nobody's from here on."""
-    names = [split_id(one.identity) for one in packets]
-    return [AcceptedPacket(device, *name, "", one.samples, MOVED) for name, one in zip(names, packets, strict=True)]
+    return [
+        AcceptedPacket(
+            device, *split_id(one.identity), hashlib.sha256(one.frame).hexdigest(), one.samples, MOVED
+        )
+        for one in packets
+    ]  # fmt: skip
 
 
 def move(spool: Spool, packets: Sequence[Stored]) -> list[Stored]:
