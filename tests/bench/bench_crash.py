@@ -99,7 +99,7 @@ def _measure(session: Session, folder: Path, report: Report) -> None:
     write_plan(folder / "plan.json", plan)
     with _load(folder / "plan.json", seconds=CRASHES * 3 + 45):
         delays = _notices(session, folder, names[:CRASHES])
-    waits = [_outage(session, folder, name) for name in names[CRASHES:]]
+    waits = [outage(session, folder, name) for name in names[CRASHES:]]
     delays.sort()
     at = (
         f"{len(delays)} of {CRASHES} crashes, one every 3 s, {LOAD_DEVICES} devices with 10 signals at 10 Hz beside "
@@ -186,7 +186,7 @@ def _drive(session: Session, folder: Path, name: str, begun: dict[str, float]) -
     worker.join(30)
 
 
-def _outage(session: Session, folder: Path, name: str) -> tuple[float, float]:
+def outage(session: Session, folder: Path, name: str) -> tuple[float, float]:
     """(ms until stored, ms until receipted), from the moment the broker's address answers."""
     clock, port = LaterClock(), free_port()
     drive = CrashDrive(SCENARIOS["haversine"], BUMPER, 1, clock.mono_ms(), clock.now_ms(), SKIP_S)

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from contracts.edr.custody import Request, decide, entry_fields
 from contracts.edr.ledger import CUSTODY, Entry, chain_breaks
-from contracts.tables import ROLE_API, ROLE_EVIDENCE, ROLE_LINKAGE, ROLE_READER, ROLE_SINK, TENANT_SETTING
+from contracts.tables import ROLE_API, ROLE_EVIDENCE, ROLE_LINKAGE, ROLE_READER, ROLE_SINK, ROLE_TENANT, TENANT_SETTING
 from infra.enrol import Enrolment, enrol
 
 EVENT = "00" * 16 + "-1-1"
@@ -142,6 +142,21 @@ def test_other_roles_have_no_right_on_any_table(store: Store) -> None:
         for table, statement in product(TABLES, kinds):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(sql.SQL(statement).format(sql.Identifier(table)))
+
+
+def test_a_tenant_s_own_sql_login_has_no_right_on_any_table(store: Store, schema_dsn: str) -> None:
+    with psycopg.connect(schema_dsn, autocommit=True) as owner:
+        owner.execute(f"SET ROLE {ROLE_TENANT}")
+        for table in (*TABLES, "evidence_notices", "edr_records"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                owner.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
+        for call in (
+            "edr_custody_enter('', '', '', '', '', '', '', '', 'allowed', '')",
+            "edr_position('')",
+            "edr_linkage('', '')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                owner.execute(f"SELECT {call}".encode())
 
 
 def test_the_reader_sees_that_a_record_is_held_and_nothing_of_what_it_says(store: Store) -> None:

@@ -17,7 +17,7 @@ from contracts.topics import Topics
 from tests.stream_jobs.evidence_kit import Recorder, make_recorders
 from tests.stream_jobs.fix_process import Job, wait_for
 
-EVENTS, KILLS = 8, 4
+EVENTS, KILLS = 6, 3
 WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE application_name = 'fleetstream_sink' AND query LIKE '%evidence_heads%' AND wait_event_type = 'Lock'"""
