@@ -310,6 +310,8 @@ def test_standing_gaps_are_asked_for_and_what_is_forgotten_closes_them(desk: Des
 
     working(desk, scenario)
     assert desk.rows("SELECT missing::text FROM ledger WHERE device = 'north-1'") == [("{[7,9)}",)]
+    told = desk.rows("SELECT first_seq, last_seq, reason, packets, samples FROM drops")
+    assert told == [(4, 6, "forgotten", 3, None)]
     events = [json.loads(row[0]) for row in desk.rows("SELECT kafka_value FROM outbox WHERE topic = 'events'")]
     assert [(one["kind"], one["ranges"]) for one in events] == [("acknowledged_not_stored", [[1, 7, 8]])]
 
