@@ -14,27 +14,39 @@ from api.queries.pool import Connection
 
 FIND = "SELECT asset_id, name, kind FROM assets WHERE name = %s"
 LIST = """
-SELECT a.asset_id, a.name, a.kind, now_d.devices, coalesce(now_d.recording, false) AS recording,
-       l.measured_at, l.received_at, coalesce(l.signals, 0) AS signals
-FROM (SELECT asset_id, name, kind FROM assets
-      WHERE name > %(after)s AND (%(search)s = '' OR strpos(lower(name), lower(%(search)s)) > 0)
-        AND (%(name)s::text IS NULL OR name = %(name)s)
-      ORDER BY name LIMIT %(limit)s) a
-LEFT JOIN LATERAL (
-    SELECT array_agg(d.device ORDER BY d.device) AS devices, bool_and(d.kind = 'recording') AS recording
-    FROM bindings b JOIN devices d ON d.device_key = b.device_key
-    WHERE b.asset_id = a.asset_id AND b.valid @> now()) now_d ON true
-LEFT JOIN LATERAL (
-    SELECT at_ms(max(v.measured_ms)) AS measured_at, max(v.received_at) AS received_at,
-           count(DISTINCT v.signal) AS signals
-    FROM (
-        SELECT l.measured_ms, l.received_at, l.signal
-        FROM bindings b JOIN latest_values l ON l.device_key = b.device_key AND b.valid @> at_ms(l.measured_ms)
-        WHERE b.asset_id = a.asset_id
-        UNION ALL
-        SELECT measured_ms, at_ms(measured_ms), signal FROM latest_before WHERE asset_id = a.asset_id) v) l ON true
-ORDER BY a.name
+WITH picked AS MATERIALIZED (
+    SELECT asset_id, name, kind FROM assets
+    WHERE name > %(after)s AND (%(search)s = '' OR strpos(lower(name), lower(%(search)s)) > 0)
+      AND (%(name)s::text IS NULL OR name = %(name)s)
+    ORDER BY name LIMIT %(limit)s
+), bound AS MATERIALIZED (
+    SELECT b.asset_id, b.device_key, b.valid, lower_inf(b.valid) AND upper_inf(b.valid) AS always
+    FROM bindings b JOIN picked p USING (asset_id)
+), now_d AS (
+    SELECT b.asset_id, array_agg(d.device ORDER BY d.device) AS devices, bool_and(d.kind = 'recording') AS recording
+    FROM bound b JOIN devices d USING (device_key) WHERE b.valid @> now() GROUP BY b.asset_id
+), told AS (
+    SELECT b.asset_id, v.device_key, v.signal, v.measured_ms, v.received_at, false AS before
+    FROM bound b JOIN latest_values v ON v.device_key = b.device_key AND (b.always OR b.valid @> at_ms(v.measured_ms))
+    UNION ALL
+    SELECT asset_id, device_key, signal, measured_ms, at_ms(measured_ms), true FROM latest_before
+    WHERE asset_id = ANY(ARRAY(SELECT asset_id FROM bound WHERE NOT always))
+), newest AS (
+    SELECT asset_id, max(measured_ms) AS measured_ms, max(received_at) AS received_at, count(*) AS signals,
+           min(device_key) <> max(device_key) OR bool_or(before) AS several
+    FROM told GROUP BY asset_id
+), counted AS (
+    SELECT asset_id, count(DISTINCT signal) AS signals FROM told
+    WHERE asset_id = ANY(ARRAY(SELECT asset_id FROM newest WHERE several)) GROUP BY asset_id
+)
+SELECT p.asset_id, p.name, p.kind, d.devices, coalesce(d.recording, false) AS recording,
+       at_ms(l.measured_ms) AS measured_at, l.received_at, coalesce(c.signals, l.signals, 0) AS signals
+FROM picked p LEFT JOIN now_d d USING (asset_id) LEFT JOIN newest l USING (asset_id)
+LEFT JOIN counted c USING (asset_id)
+ORDER BY p.name
 """
+"""Each table is read once for the whole page; a binding that holds for ever needs no look at times."""
+
 LATEST = """
 SELECT DISTINCT ON (v.asset_id, v.signal)
        v.asset_id, s.path AS signal, nullif(v.val, 'NaN') AS value, s.unit, v.quality,

@@ -16,7 +16,8 @@ from api.queries.keys import tenant_name
 from api.questions import find_signal, make_cursor, read_cursor
 from api.routes.common import PREFIX, AnyCaller, AssetName, Cursor, TelemetryCaller
 from api.services import Parts
-from api.shapes import AssetLatest, Assets, Signals, SignalShape, WhoAmI, answer, quality_name
+from api.shapes import AssetLatest, Assets, Signals, SignalShape, WhoAmI, quality_name
+from api.shapes_series import moment, plain
 from api.state import state_of
 from contracts.signals import catalogue
 
@@ -58,7 +59,7 @@ async def assets(
         by_asset[value["asset_id"]].append(value)
     more = make_cursor(CURSOR, [page[-1]["name"]]) if len(rows) > limit else None
     items = [_asset(row, by_asset[row["asset_id"]], now) for row in page]
-    return answer(Assets, as_of=now, items=items, next=more)
+    return plain({"as_of": moment(now), "items": items, "next": more})
 
 
 @router.get("/assets/{name}/latest", response_model=AssetLatest)
@@ -70,22 +71,32 @@ async def latest(parts: Parts, caller: TelemetryCaller, name: AssetName) -> Resp
             raise NotFound("no_such_asset", f"there is no asset named {name[:100]!r}")
         values = await latest_values(connection, [rows[0]["asset_id"]])
     now = parts.now()
-    return answer(AssetLatest, as_of=now, asset=_asset(rows[0], values, now))
+    return plain({"as_of": moment(now), "asset": _asset(rows[0], values, now)})
 
 
 def _asset(row: Mapping[str, Any], values: Sequence[Mapping[str, Any]], now: datetime) -> dict[str, Any]:
     measured_at, received_at = row["measured_at"], row["received_at"]
     return {
-        **row,
+        "name": row["name"],
+        "kind": row["kind"],
         "devices": row["devices"] or [],
         "state": state_of(measured_at, received_at, row["recording"], now),
+        "measured_at": None if measured_at is None else moment(measured_at),
+        "received_at": None if received_at is None else moment(received_at),
         "age_s": None if measured_at is None else _age_s(measured_at, now),
+        "signals": row["signals"],
         "values": [_value(value, now) for value in values],
     }
 
 
 def _value(value: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    return {**value, "quality": quality_name(value["quality"]), "age_s": _age_s(value["measured_at"], now)}
+    received_at = value["received_at"]
+    return {
+        "signal": value["signal"], "value": value["value"], "unit": value["unit"],
+        "quality": quality_name(value["quality"]), "measured_at": moment(value["measured_at"]),
+        "received_at": None if received_at is None else moment(received_at),
+        "age_s": _age_s(value["measured_at"], now), "device": value["device"],
+    }  # fmt: skip
 
 
 def _age_s(measured_at: datetime, now: datetime) -> float:
