@@ -59,7 +59,9 @@ async def drops(
     parts: Parts, caller: EvidenceCaller, device: OneDevice = None, cursor: Cursor = None, limit: Limit = 500
 ) -> Drops:
     """Packets that agents accepted and dropped: range, class, reason, as they reported them."""
-    after = read_cursor(DROPS_CURSOR, cursor, [str, int, int, int]) if cursor else ["", -1, -1, -1]
+    after: list[str | int] = ["", -1, -1, -1]
+    if cursor:
+        after = read_cursor(DROPS_CURSOR, cursor, [str, int, int, int])
     place = str(after[0]), int(after[1]), int(after[2]), int(after[3])
     async with parts.store.transaction(caller.tenant_id) as connection:
         rows = await list_drops(connection, place, device, limit + 1)
