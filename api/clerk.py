@@ -39,6 +39,9 @@ ANSWERS: Final = 500
 GAPS_EVERY_S: Final = 15.0
 ASK_AGAIN_MS: Final = 600_000
 """A device is asked for its gaps at most this often."""
+BELIEVE_MS: Final = 24 * 3_600_000
+"""An answer about a gap is asked for again after this long."""
+
 MOST_GAPS: Final = 5_000
 STAND_BY_S: Final = 2.0
 MAX_BACKOFF_S: Final = 10.0
@@ -53,7 +56,9 @@ class Store(Protocol):
     async def close(self) -> None: ...
     async def turn(self, decide: Callable[[Due], Step], now_ms: int, limit: int) -> int: ...
     async def take_answers(self, told: Sequence[Told], judge: Callable[[Told, State | None], Effect]) -> int: ...
-    async def missing(self, heard_since_ms: int, asked_since_ms: int, limit: int) -> list[MissingRange]: ...
+    async def missing(
+        self, heard_since_ms: int, asked_since_ms: int, answered_since_ms: int, limit: int
+    ) -> list[MissingRange]: ...
     async def submit(self, statement: str, values: Sequence[dict[str, Any]]) -> None: ...
 
 
@@ -177,7 +182,9 @@ class Clerk:
     async def ask_for_gaps(self) -> None:
         """The policy: what is missing for longer than the ledger's limit is asked for while its device is there."""
         now_ms = self.now_ms()
-        missing = await self.store.missing(now_ms - DEVICE_SILENT_MS, now_ms - ASK_AGAIN_MS, MOST_GAPS)
+        missing = await self.store.missing(
+            now_ms - DEVICE_SILENT_MS, now_ms - ASK_AGAIN_MS, now_ms - BELIEVE_MS, MOST_GAPS
+        )
         requests = resync_requests(missing, datetime.fromtimestamp(now_ms / 1000, UTC))
         if requests:
             await self.store.submit(SUBMIT, requests)

@@ -53,6 +53,7 @@ def inquire(spool: Spool, asked: Sequence[Asked]) -> Found:
         dropped = _untold_drops(spool, epoch)
         for start, end in holes(held, first, last):
             found.not_held += [(epoch, numbers, reason) for numbers, reason in _split(start, end, dropped)]
+    del found.held[MAX_TOLD:], found.not_held[MAX_TOLD:]
     return found
 
 

@@ -73,7 +73,8 @@ FROM ledger_gaps g JOIN devices d USING (device_key) CROSS JOIN LATERAL unnest(g
 WHERE g.opened_at IS NOT NULL AND g.ended_at IS NULL AND d.revoked_at IS NULL
     AND EXISTS (SELECT FROM agent_status a WHERE a.device_key = g.device_key AND a.received_at > at_ms(%(heard_since)s))
     AND NOT EXISTS (SELECT FROM device_commands c WHERE c.device_key = g.device_key AND c.kind = 'resync'
-                    AND (c.state = ANY(%(open)s) OR c.created_at > at_ms(%(asked_since)s)))
+                    AND (c.state = ANY(%(open)s) OR c.created_at > at_ms(%(asked_since)s)
+                         OR (c.state = 'done' AND c.created_at > greatest(g.opened_at, at_ms(%(answered_since)s)))))
 ORDER BY d.device, g.boot_epoch, r LIMIT %(limit)s
 """
 
@@ -187,11 +188,14 @@ class ClerkStore:
                     log.error("event=answer_refused command=%s error=%s", one.answer.command_id, type(error).__name__)
         return changed
 
-    async def missing(self, heard_since_ms: int, asked_since_ms: int, limit: int) -> list[MissingRange]:
-        """Standing gaps of devices that are there and were not asked lately."""
+    async def missing(
+        self, heard_since_ms: int, asked_since_ms: int, answered_since_ms: int, limit: int
+    ) -> list[MissingRange]:
+        """Standing gaps of devices that are there and were neither asked lately nor have answered about them."""
         async with self._transaction() as connection, connection.cursor(row_factory=class_row(MissingRange)) as cursor:
             values = {
-                "heard_since": heard_since_ms, "asked_since": asked_since_ms, "limit": limit, "open": [*OPEN],
+                "heard_since": heard_since_ms, "asked_since": asked_since_ms, "answered_since": answered_since_ms,
+                "limit": limit, "open": [*OPEN],
             }  # fmt: skip
             await cursor.execute(GAPS, values)
             return await cursor.fetchall()

@@ -307,6 +307,14 @@ def test_standing_gaps_are_asked_for_and_what_is_forgotten_closes_them(desk: Des
         detail = {"held": [], "not_held": [[1, 4, 6, "forgotten"], [1, 7, 8, "freed"]]}
         await desk.answer(answered, Outcome.DONE, detail)
         await until(clerk, lambda: desk.states() == [("done", 1)])
+        desk.wait(3_600_000)
+        desk.heard()
+        await clerk.ask_for_gaps()
+        assert len(desk.states()) == 1, "it has answered about this gap"
+        desk.wait(24 * 3_600_000)
+        desk.heard()
+        await clerk.ask_for_gaps()
+        assert len(desk.states()) == 2
 
     working(desk, scenario)
     assert desk.rows("SELECT missing::text FROM ledger WHERE device = 'north-1'") == [("{[7,9)}",)]
