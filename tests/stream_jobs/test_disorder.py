@@ -80,14 +80,14 @@ def test_a_disordered_run_ends_with_the_rows_of_the_ordered_one(heart: Line) -> 
     assert revised > 50, "the disorder must have reached the windows after they were said"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(), unique=True, max_size=80), st.randoms(use_true_random=False), st.booleans())
 def test_disorder_loses_and_doubles_nothing(entries: list[int], dice: random.Random, wild: bool) -> None:
     how = Disorder(3, 0.3, 0.3, 0.5, 0.5) if wild else None
     assert sorted(disordered(entries, dice, how)) == sorted(entries)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(sent(), st.randoms(use_true_random=False), st.integers(1, 4))
 def test_disordered_batches_merge_to_the_windows_of_the_whole(
     packets: list[Sent], dice: random.Random, batch: int

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import psycopg
 import pytest
 
 from contracts.limits import FINAL_MARGIN_MS, LATENESS_CLASSES_S, MAX_LATENESS_MS
+from contracts.tables import ROLE_API, ROLE_READER
 from stream_jobs.sinks.driver import store_table
 from stream_jobs.sinks.tasks import store_partition
 from tests.stream_jobs.build import BACKLOG, LIVE, in_log_order, speed, table, target
@@ -16,6 +20,13 @@ H0 = 1_790_035_200_000
 
 CPU_SECONDS = 9001
 VALUES = "n, sum_units, sumsq_units, min_units, max_units, first_units, first_ms, last_units, last_ms"
+
+
+@pytest.mark.parametrize("role", [ROLE_READER, ROLE_API])
+def test_those_who_read_windows_may_read_what_stands_behind_them(role_dsn: Callable[[str], str], role: str) -> None:
+    with psycopg.connect(role_dsn(role)) as connection:
+        for view in (b"windows", b"late", b"publications", b"too_late"):
+            assert connection.execute(b"SELECT * FROM " + view).fetchall() == []
 
 
 def test_midnight_is_midnight() -> None:

@@ -231,7 +231,7 @@ def test_ledger_and_windows_hold_in_any_order_with_any_crash(role_dsn: Callable[
     try:
         run_state_machine_as_test(
             LedgerAndWindows,
-            settings=settings(max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=checks),
+            settings=settings(max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=checks),
         )
     finally:
         drop_all()
