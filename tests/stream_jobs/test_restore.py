@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,16 +25,15 @@ from stream_jobs.adopt import adopt
 from stream_jobs.errors import LogLost
 from stream_jobs.log import LogReader, refuse_lost_store
 from stream_jobs.parquet import Place
-from stream_jobs.rebuild import Step
-from stream_jobs.refill import Refill, adopt_archive
+from stream_jobs.refill import adopt_archive
 from stream_jobs.service import patiently
 from stream_jobs.sinks.manifest import KeptFile
 from stream_jobs.wiring import topic_kinds
 from tests.stream_jobs.build import T0, speed
 from tests.stream_jobs.fix_ingest import Line
+from tests.stream_jobs.fix_plain import PlainLine, plain
 from tests.stream_jobs.fix_rebuild import Versions
 from tests.stream_jobs.test_heart_replay import SEEN, everything, fill
-from tests.stream_jobs.test_rebuild import Killed
 from tests.stream_jobs.test_trim import archive_all, kept, trimming
 
 REGISTRY = (
@@ -43,16 +43,21 @@ REGISTRY = (
     "SELECT to_jsonb(b) FROM bindings b ORDER BY device_key, lower(valid)",
     "SELECT to_jsonb(o) FROM epoch_owners o ORDER BY device_key, boot_epoch",
 )
+__all__ = ["plain"]
 PLACE = Place("t", UUID(int=1), 0)
 FILES = "SELECT to_jsonb(f) - 'written_at' - 'verified_at' FROM archive_files f ORDER BY path"
 
 
 @pytest.fixture
-def versions(heart: Line, stack: Backends, schema: str, tmp_path: Path) -> Iterator[Versions]:
-    made = Versions(heart, stack, schema, tmp_path / "archive")
+def versions(plain: PlainLine, stack: Backends, schema: str, tmp_path: Path) -> Iterator[Versions]:
+    made = Versions(plain, stack, schema, tmp_path / "archive")
     yield made
     if find_version(made.stack.postgres.dsn(), f"{schema}_restored"):
         drop_version(made.stack.postgres.dsn(), schema, f"{schema}_restored")
+
+
+class Killed(BaseException):
+    """Stands for a SIGKILL: nothing of ours may catch it."""
 
 
 def tell_book(line: Line) -> None:
@@ -63,22 +68,20 @@ def tell_book(line: Line) -> None:
     assert producer.flush(30) == 0
 
 
-def restore_of(versions: Versions) -> Restore:
-    name, line = f"{versions.schema}_restored", versions.line
+def restore_of(versions: Versions, after_slice: Callable[[], object] = int) -> Restore:
+    line = versions.line
+    assert isinstance(line, PlainLine)
 
     def prepare(schema: str) -> Mapping[tuple[UUID, int], tuple[str, int]]:
         found = adopt_archive(versions.settings(schema))
         return {(place.topic_id, place.partition): (place.topic, end) for place, end in found.items()}
 
     def refill(schema: str, version: Version, until: Mapping[tuple[UUID, int], tuple[str, int]]) -> int:
-        places = {Place(topic, topic_id, number): at for (topic_id, number), (topic, at) in until.items()}
-        return Refill(line.spark, versions.settings(name))(
-            versions.dsn(schema), version.source, None, places, versions.tell
-        )
+        return line.fill(versions.dsn(schema), until, versions.archive, after_slice)
 
-    rebuilds = versions.rebuilds
-    object.__setattr__(rebuilds, "fill", refill)
-    return Restore(rebuilds, lambda: read_book(line.bootstrap, line.topics.book.name), prepare)
+    return Restore(
+        replace(versions.rebuilds, fill=refill), lambda: read_book(line.bootstrap, line.topics.book.name), prepare
+    )
 
 
 def facts(versions: Versions) -> tuple[Any, ...]:
@@ -94,7 +97,8 @@ def lose_the_store(versions: Versions) -> None:
     maintain(dsn, versions.schema)
 
 
-def test_a_lost_store_comes_back_whole(versions: Versions, heart: Line) -> None:
+def test_a_lost_store_comes_back_whole(versions: Versions, plain: PlainLine) -> None:
+    heart = plain
     car = heart.devices["car1"]
     fill(heart, 60)
     heart.drain()
@@ -121,14 +125,12 @@ def test_a_lost_store_comes_back_whole(versions: Versions, heart: Line) -> None:
         restore_of(versions).run()
     missing.with_suffix(".elsewhere").rename(missing)
 
-    def die(step: Step) -> None:
+    def die() -> None:
         raise Killed
 
-    versions.tell, versions.slice_records = die, 100
     with pytest.raises(Killed):
-        restore_of(versions).run()
+        restore_of(versions, die).run()
     assert facts(versions)[0] == 0, "the live tables are as they were"
-    versions.tell, versions.slice_records = (lambda _: None), 2_000
     done = restore_of(versions).run()
     assert (done.devices, done.packets, done.samples, done.packet_rows, done.windows, done.quarantined) == counts[:6]
     assert done.digest == counts[6]
