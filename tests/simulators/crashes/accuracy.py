@@ -38,6 +38,7 @@ by code that the recorder does not share. Sensors: *askew* (turned by 6°, −9�
 every profile, *saturating* (limit of 16 g) for two. The worst value of each element stands beside what its table
 permits there (accuracy plus half a step of resolution); pre-crash samples are asynchronous and may stand for an instant
 0.1 s away. What a table marks *unsure* is a setting of ours. Values after saturation carry `saturated_from_ms` instead.
+Accelerations have passed the class 60 filter and are judged against the truth's range within 6 ms and 10 % of ringing.
 "Time zero" is that of impacts; the heavy-duty profile dates the onset of braking from a speed of 10 Hz."""
 
 
