@@ -35,7 +35,7 @@ WITH said AS (
     WHERE device = ANY(%(devices)s) AND quality < 64 GROUP BY 1, 2, 3, 4
 ), held AS (
     SELECT device, signal, width_s, starts_at, n, mean * n AS total, min AS low, max AS high
-    FROM windows WHERE device = ANY(%(devices)s)
+    FROM windows WHERE device = ANY(%(devices)s) AND width_s IN (10, 60)
 )
 SELECT device, signal, width_s, starts_at, said.n, held.n
 FROM said FULL JOIN held USING (device, signal, width_s, starts_at)
