@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import random
 import sys
 import tempfile
@@ -30,6 +31,10 @@ from edge_agent.spool_index import split_id
 from edge_agent.spool_open import open_spool
 from tests.edge_agent.doubles import NOW_MS, draft, spool_settings
 from tests.edge_agent.power_model import Disk, ModelDatabase, ModelVfs, PowerCutError
+
+log = logging.getLogger(__name__)
+PROGRESS = 250
+"""Trials between two words about the progress."""
 
 LIVES = 5
 """Cuts that one disk lives through, one after the other."""
@@ -150,6 +155,8 @@ def spool_trials(trials: int, seed: int, ignores_sync: bool = False) -> Result:
         with tempfile.TemporaryDirectory(prefix="fleetstream-power-") as folder:
             one_disk(Path(folder) / "device", seed * 1_000_003 + number, result, lives, ignores_sync)
         number += 1
+        if result.trials // PROGRESS > (result.trials - lives) // PROGRESS:
+            log.info("event=power_trials done=%d of=%d clean=%s", result.trials, trials, result.clean)
         if ignores_sync and number > trials:
             break
     return result
@@ -162,6 +169,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--what", choices=("spool", "crash"), default="spool")
     asked = parser.parse_args()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
     begun_s = time.monotonic()
     if asked.what == "spool":
         result = spool_trials(asked.trials, asked.seed)
