@@ -10,7 +10,8 @@ from fastapi.responses import Response
 
 from api.downsample import thin
 from api.errors import BadQuestion
-from api.queries.readings import Columns, Place, device_names, read_range
+from api.queries.archive import read_joined
+from api.queries.readings import Columns, Place, device_names
 from api.queries.series import Rollup, merge_buckets, read_rollup
 from api.questions import Range, find_signal, from_ms, make_cursor, read_cursor, time_range
 from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
@@ -42,7 +43,9 @@ async def readings(
     place = _place(cursor, asked) if cursor else Place(asked.start_ms)
     async with parts.store.transaction(caller.tenant_id) as connection:
         asset = await require_asset(connection, name)
-        page = await read_range(connection, asset["asset_id"], found.number, place, asked.end_ms, limit)
+        page = await read_joined(
+            connection, parts.settings.archive_folder, asset["asset_id"], found.number, place, asked.end_ms, limit
+        )
         devices = await device_names(connection, set(page.rows.devices)) if form == "rows" else {}
     after = page.next_place
     more = after and make_cursor(CURSOR, [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos])
@@ -75,7 +78,10 @@ async def series(
         asset = await require_asset(connection, name)
         if width_s is None:
             place = Place(asked.start_ms)
-            page = await read_range(connection, asset["asset_id"], found.number, place, asked.end_ms, CHART_READINGS)
+            page = await read_joined(
+                connection, parts.settings.archive_folder, asset["asset_id"], found.number, place, asked.end_ms,
+                CHART_READINGS,
+            )  # fmt: skip
         else:
             rollup = await read_rollup(
                 connection, asset["asset_id"], found.number, width_s, asked.start_ms, asked.end_ms, CHART_WINDOWS
