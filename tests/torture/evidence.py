@@ -154,7 +154,7 @@ def _everything(consumer: Consumer, topic: str) -> list[tuple[tuple[str, int], i
         consumer.assign([TopicPartition(topic, number, begin)])
         at = begin
         while at < end:
-            for message in consumer.consume(SCAN_RECORDS, timeout=POLL_S):
+            for message in consumer.consume(min(SCAN_RECORDS, end - at), timeout=POLL_S):
                 if message.error() is None:
                     at = (message.offset() or 0) + 1
                     found.append(((topic, number), at - 1, message.value() or b""))

@@ -166,7 +166,7 @@ class Run:
         for _ in range(3):
             self._outcome.case = gather(arena)
             self._outcome.verdict = judge(self._outcome.case)
-            if self._outcome.verdict.innocent or arena.stop.wait(SECOND_LOOK_S):
+            if self._outcome.verdict.innocent or self._losing or arena.stop.wait(SECOND_LOOK_S):
                 break
 
     def _tell(self) -> None:
