@@ -13,13 +13,15 @@ import psycopg
 from psycopg import sql
 
 from contracts.names import check_name
-from contracts.tables import ROLE_TENANT
+from contracts.tables import ROLE_TENANT, ROLES
 from infra.errors import SetupError
 
 CONNECTIONS = 5
 """Open sessions one tenant may have at once."""
 STATEMENT_TIMEOUT = "60s"
 WORK_MEMORY = "16MB"
+SIDE_DOORS_LOCK = 7_310_004
+"""First half of the advisory lock's key: two commands at once would change the same rights."""
 
 Connection = psycopg.Connection[tuple[object, ...]]
 
@@ -59,6 +61,7 @@ def make_sql_login(dsn: str, schema: str, tenant: str) -> SqlLogin:
                 sql.Identifier(ROLE_TENANT), login
             )
         )
+        _close_side_doors(connection)
         connection.execute(
             "INSERT INTO sql_logins (login, tenant_id) VALUES (%s, %s) ON CONFLICT (login) DO NOTHING",
             (made.login, tenant_id),
@@ -77,6 +80,22 @@ def drop_sql_login(dsn: str, schema: str, tenant: str) -> str:
         connection.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(login)))
         connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s", (login,))
     return login
+
+
+def _close_side_doors(connection: Connection) -> None:
+    """Take from everybody but our roles what needs no table: advisory locks (a tenant could hold the relay's) and large
+    objects (a tenant could fill the disk). For the whole database; done once."""
+    connection.execute("SELECT pg_advisory_xact_lock(%s, 0)", (SIDE_DOORS_LOCK,))
+    doors = connection.execute(
+        "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace"
+        " AND (proname LIKE 'pg%advisory%' OR proname LIKE 'lo\\_%' OR proname IN ('lowrite', 'loread'))"
+        " AND has_function_privilege('public', oid, 'EXECUTE')"
+    ).fetchall()
+    ours = sql.SQL(", ").join(sql.Identifier(role) for role in ROLES if role != ROLE_TENANT)
+    for (door,) in doors:
+        function = sql.SQL(str(door))  # a name from the catalogue, quoted by it
+        connection.execute(sql.SQL("REVOKE EXECUTE ON FUNCTION {} FROM PUBLIC").format(function))
+        connection.execute(sql.SQL("GRANT EXECUTE ON FUNCTION {} TO {}").format(function, ours))
 
 
 def _tenant_id(connection: Connection, schema: str, tenant: str) -> int:

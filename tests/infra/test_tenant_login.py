@@ -134,6 +134,20 @@ def test_it_reads_nothing_about_the_fleet_and_writes_nothing(north: Tenants) -> 
                 connection.execute(statement.encode())
 
 
+def test_it_holds_no_lock_that_others_need_and_keeps_no_objects(north: Tenants, role_dsn: Callable[[str], str]) -> None:
+    with north.connect() as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        for statement in (
+            "SELECT pg_advisory_lock(7310002, 1)",
+            "SELECT pg_try_advisory_xact_lock(1)",
+            "SELECT lo_creat(-1)",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
+    with psycopg.connect(role_dsn(ROLE_SINK)) as connection:
+        assert connection.execute("SELECT pg_try_advisory_lock(7310002, 1)").fetchone() == (True,)
+
+
 def test_a_member_without_a_tenant_sees_nothing(north: Tenants, postgres_dsn: str, schema: str) -> None:
     with psycopg.connect(postgres_dsn, options=f"-csearch_path={schema}", autocommit=True) as connection:
         connection.execute("DELETE FROM sql_logins")
@@ -158,7 +172,7 @@ def test_every_table_it_may_read_is_bound_to_the_login(schema_dsn: str) -> None:
         ).fetchall()
         assert len(readable) > 10
         open_to_all = {name for name, secured in readable if not secured}
-        assert open_to_all <= {"signals"}
+        assert open_to_all <= {"signals", "finality"}, "the catalogue, and one moment that is the same for all"
         loose = connection.execute(
             "SELECT tablename, policyname FROM pg_policies WHERE schemaname = current_schema()"
             " AND (roles = '{public}' OR 'fleetstream_tenant' = ANY(roles))"
