@@ -15,6 +15,7 @@ from infra.enrol import Enrolment
 from stream_jobs.sinks.compactor import Compactor
 from tests.api.fix_api import RPM, SPEED, Fleet, Server, ms_of
 from tests.api.test_resources import NOW, stamp
+from tests.stream_jobs.history_rows import RowOfPacket, insert_rows
 
 START = (NOW - timedelta(days=3)).replace(minute=0, second=0)
 HOUR = {"signal": SPEED.path, "from": stamp(START), "to": stamp(START + timedelta(hours=1))}
@@ -26,6 +27,7 @@ def fill(fleet: Fleet, seed: int = 1) -> list[tuple[int, float | None]]:
     moved = START + timedelta(minutes=30)
     fleet.enrol(Enrolment("north-9", "north", "Car 1", "car", since=moved))
     told = []
+    packets: dict[str, list[RowOfPacket]] = {"north-1": [], "north-9": []}
     for at in chance.sample(range(0, 3_600, 7), 400):
         samples = []
         for step in range(4):
@@ -34,8 +36,11 @@ def fill(fleet: Fleet, seed: int = 1) -> list[tuple[int, float | None]]:
             )
             samples.append((SPEED.number, step * 250, value, Quality.NOT_FINITE if value != value else 0))
         device = "north-9" if at >= 1_800 and at % 2 else "north-1"
-        fleet.packet(device, START + timedelta(seconds=at), [*samples, (RPM.number, 0, 1.0, 0)])
         told += [(ms_of(START) + at * 1_000 + one[1], None if one[2] != one[2] else one[2]) for one in samples]
+        samples.append((RPM.number, 0, 1.0, 0))
+        packets[device].append(RowOfPacket(len(packets[device]) + 1, ms_of(START) + at * 1_000, samples))
+    for device, made in packets.items():
+        insert_rows(fleet.sink_dsn, fleet.devices[device], fleet.tenants["north"], made)
     return sorted(told, key=lambda one: one[0])
 
 
@@ -104,9 +109,12 @@ def test_too_many_rows_are_refused_columns_are_not(fleet: Fleet, server: Server)
 
 @pytest.mark.parametrize("keep", ["extremes", "triangles"])
 def test_a_chart_of_readings_keeps_its_shape_and_shows_gaps(fleet: Fleet, server: Server, keep: str) -> None:
-    for second in [*range(300), *range(500, 800)]:
-        value = 200.0 if second == 123 else -5.0 if second == 700 else second % 7
-        fleet.packet("north-1", START + timedelta(seconds=second), [(SPEED.number, 0, value, 0)])
+    peaks = {123: 200.0, 700: -5.0}
+    packets = [
+        RowOfPacket(at + 1, ms_of(START) + at * 1_000, [(SPEED.number, 0, peaks.get(at, at % 7), 0)])
+        for at in [*range(300), *range(500, 800)]
+    ]
+    insert_rows(fleet.sink_dsn, fleet.devices["north-1"], fleet.tenants["north"], packets)
     compact(fleet)
     asked: dict[str, str | int] = {**HOUR, "points": 60, "keep": keep, "source": "readings"}
     with server.client(fleet.key("north")) as client:

@@ -49,13 +49,15 @@ def run() -> Report:
         with fill_history.store(home) as postgres:
             filled = fill_history.fill(postgres, samples, int(time.time()) // 600 * 600)
             fill_history.fill_windows(postgres, filled)
-            fill_history.fill_states(postgres, STATE_ASSETS if samples >= DEFAULT_SAMPLES else 100)
-            return measure(postgres, filled, ASKED if samples >= DEFAULT_SAMPLES else 3)
+            whole = samples >= DEFAULT_SAMPLES
+            assets = STATE_ASSETS if whole else 100
+            fill_history.fill_states(postgres, assets)
+            return measure(postgres, filled, ASKED if whole else 3, assets)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-def measure(postgres: Postgres, filled: Filled, asked: int) -> Report:
+def measure(postgres: Postgres, filled: Filled, asked: int, assets: int) -> Report:
     """Sizes before and after a compaction, and the API's answers after it."""
     report = Report("History")
     stored = (
@@ -77,14 +79,14 @@ def measure(postgres: Postgres, filled: Filled, asked: int) -> Report:
         )
     _vacuum(postgres)
     with _api(postgres) as client:
-        report.figures += answers(client, filled, asked, stored)
+        report.figures += answers(client, filled, asked, assets, stored)
     report.notes.append(
         f"{done.packets:,} of {filled.samples // len(SIGNALS):,} packets lay in blocks, the newest {DELAY_S} s in rows"
     )
     return report
 
 
-def answers(client: httpx.Client, filled: Filled, asked: int, stored: str) -> list[Figure]:
+def answers(client: httpx.Client, filled: Filled, asked: int, assets: int, stored: str) -> list[Figure]:
     """Latencies over HTTP: one question after the other, another car, signal and time each."""
     chance = random.Random(1)
     longest_s = min(DAY_S, filled.end_s - filled.start_s)
@@ -113,8 +115,8 @@ def answers(client: httpx.Client, filled: Filled, asked: int, stored: str) -> li
         ("a vehicle-day of one signal, every reading", day("readings", form="columns", limit=200_000), 200),
         ("a vehicle-day as a chart of 1,000 points from readings", day("series", source="readings"), 200),
         ("a vehicle-day as a chart from windows", day("series"), 200),
-        ("state of 10,000 assets", states(), 500),
-        ("state of 10,000 assets with a signal's latest value", states(signal=speed), 500),
+        (f"state of {assets:,} assets", states(), 500),
+        (f"state of {assets:,} assets with a signal's latest value", states(signal=speed), 500),
     ):
         took, size = _time_answers(ask, asked)
         conditions = f"{asked} questions over HTTP, one at a time, cold in the API, {size:,} bytes; {stored}"
