@@ -1,7 +1,7 @@
 """The sink commits its offsets apart from the rows: who dies between the two has skipped what he did not store.
 
-The two commits stand ``APART_S`` apart, so that a few cut connections suffice where a careless sink might live for
-weeks: the retry finds the offsets taken.
+The two commits stand ``APART_S`` apart, longer than from cut to cut in the test, so that a few cuts suffice where a
+careless sink might live for weeks: the retry finds the offsets taken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stream_jobs.sinks.connection import Connection
 from stream_jobs.sinks.tally import Tally, open_tally
 from stream_jobs.sinks.transaction import NOBODY, Aside, Batch, _advance, _lock_offsets
 
-APART_S = 1.5
+APART_S = 6.0
 
 
 def commit(self: Batch, connection: Connection, aside: Aside = NOBODY) -> list[Receipt]:
