@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,19 @@ def refill_settings(stack: Stack, manifest: str) -> StreamSettings:
     return StreamSettings(**told)  # type: ignore[arg-type]  # pydantic reads texts
 
 
+@contextmanager
+def _stdout_as_stderr() -> Iterator[None]:
+    """Spark's JVM logs to the stdout that it inherits; ours is for answers."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 @dataclass(slots=True)
 class LazyFiller:
     """Starts Spark at the first record that is wanted; most comparisons want none."""
@@ -72,7 +86,8 @@ class LazyFiller:
 
             os.environ.update(spark_environment(self.stack.settings.cache))
             settings = refill_settings(self.stack, self.manifest)
-            self._refill = self.exits.enter_context(open_refill(settings))
+            with _stdout_as_stderr():
+                self._refill = self.exits.enter_context(open_refill(settings))
         return self._refill
 
 
