@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contracts.packet import Block, DoubleBlock
+from contracts.packet import Block, DoubleBlock, Gap, Header, Packet, Parcel, encode_packet, encode_parcel
 from contracts.signals import Catalogue, Retention, Signal
 from edge_agent.settings import PackingSettings
 from edge_agent.sources.base import Reading
@@ -54,6 +54,13 @@ class Draft:
     @property
     def _body_bytes(self) -> int:
         return len(self.parcel[1]) if self.parcel else 0
+
+
+def encode_draft(header: Header, draft: Draft, gaps: tuple[Gap, ...]) -> bytes:
+    """The frame of a draft under its identity. Raises PacketError when it would be too large."""
+    if draft.parcel is not None:
+        return encode_parcel(Parcel(header, *draft.parcel))
+    return encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
 
 
 class Packer:

@@ -14,16 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from contracts.acks import Ack
-from contracts.packet import (
-    DropReason, Gap, Header, Lane, Packet, PacketError, Parcel, encode_packet, encode_parcel, open_frame,
-)  # fmt: skip
+from contracts.packet import DropReason, Gap, Header, Lane, PacketError, open_frame
 from contracts.ranges import Range, normalise
 from contracts.signals import Retention
 from edge_agent import spool_drops, spool_held, spool_model
 from edge_agent.database import PAGE_BYTES, WAL_FRAME_BYTES, Database
 from edge_agent.errors import SpoolFullError
 from edge_agent.identity import RESERVE_STEP, Epoch, IdentityFile
-from edge_agent.packing import Draft
+from edge_agent.packing import Draft, encode_draft
 from edge_agent.settings import SpoolSettings
 from edge_agent.spool_drops import Dropped
 from edge_agent.spool_eviction import too_old, victims
@@ -295,9 +293,7 @@ class Spool:
             self._tenant, self._device, epoch, self._nonces[epoch], batch.last_seq[epoch] + 1, int(lane),
             draft.base_ms, draft.mono_ms, draft.clock_trusted, draft.samples,
         )  # fmt: skip
-        if draft.parcel is not None:
-            return encode_parcel(Parcel(header, *draft.parcel))
-        return encode_packet(Packet(header, draft.blocks, draft.doubles, gaps))
+        return encode_draft(header, draft, gaps)
 
     def insert(self, batch: Batch, draft: Draft, lane: Lane, now_ms: int, epoch: int, frame: bytes) -> None:
         seq = batch.last_seq[epoch] + 1
