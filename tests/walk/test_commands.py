@@ -71,7 +71,7 @@ def test_a_command_goes_and_its_answer_comes_back(line: Session, tmp_path: Path)
         done = command(line, "send", device, "ping", "--wait", "60")
         assert (done["state"], done["detail"]["boot_epoch"]) == ("done", 1)
         resync = command(line, "send", device, "resync", "ranges=[[1,1,999999]]", "--wait", "60")
-        assert resync["detail"]["not_held"][-1][3] == "never_given"
+        assert {reason for *_, reason in resync["detail"]["not_held"]} <= {"freed", "never_given"}
         refused = command(line, "send", device, "dance", code=1)
         assert "unknown_kind" in refused or "none of" in refused
     shown = command(line, "show", waiting["command_id"])
@@ -110,7 +110,8 @@ def test_a_device_that_lost_who_it_was_loses_nothing(line: Session, tmp_path: Pa
                 " AND boot_epoch = 1 AND nonce <> (SELECT nonce FROM seen_ranges JOIN devices USING (device_key)"
                 " WHERE device = %s AND boot_epoch = 1)", device, device) == []  # fmt: skip
     refused = rows(line, "SELECT DISTINCT reason, boot_epoch FROM refused WHERE device = %s", device)
-    assert [reason for reason, _ in refused] == ["identity_conflict"]
+    assert {reason for reason, _ in refused} - {"unregistered"} == {"identity_conflict"}, "the registry may come later"
+    assert {epoch for reason, epoch in refused if reason == "identity_conflict"} <= {0, None}, "no number is taken away"
     events = [json.loads(value) for (value,) in rows(
         line, "SELECT kafka_value FROM outbox WHERE topic = 'events' AND kafka_key = %s", device)]  # fmt: skip
     assert [(one["kind"], one["to_epoch"]) for one in events if one["kind"] == "identity_changed"] == [
