@@ -95,6 +95,8 @@ def test_a_device_that_lost_who_it_was_loses_nothing(line: Session, tmp_path: Pa
         wait_for("its first packets", lambda: sum(n for _, n in rows(line, stored, device)) >= 8, PATIENCE_S)
     told = "SELECT count(*) FROM outbox WHERE topic = 'epochs' AND kafka_key = %s AND published_at IS NOT NULL"
     wait_for("the gateways are told of its epoch", lambda: rows(line, told, device) == [(1,)], PATIENCE_S)
+    settled = lambda: compare(tmp_path / "journal", line.stack.dsn(ROLE_SINK)).clean  # noqa: E731
+    wait_for("the first run is stored", settled, PATIENCE_S)
     for path in tmp_path.glob(f"{device}.*"):
         path.unlink()
     before = dict(rows(line, stored, device))
@@ -103,7 +105,6 @@ def test_a_device_that_lost_who_it_was_loses_nothing(line: Session, tmp_path: Pa
         assert agent.spool is not None
         assert agent.spool.epoch.boot_epoch == 2
     journal.close()
-    settled = lambda: compare(tmp_path / "journal", line.stack.dsn(ROLE_SINK)).clean  # noqa: E731
     wait_for("everything accepted is stored, once", settled, PATIENCE_S)
     assert dict(rows(line, stored, device))[1] == before[1], "nothing of the first run was touched"
     assert rows(line, "SELECT nonce FROM agent_status JOIN devices USING (device_key) WHERE device = %s"
