@@ -20,7 +20,7 @@ from psycopg.types.json import Jsonb
 
 from contracts.tables import PACKET_TABLE
 from infra.errors import RebuildRefused
-from infra.migrate import LOCK_CLASS, migrate
+from infra.migrate import LOCK_CLASS, maintain, migrate
 
 REBUILT: Final = (
     "ingest_offsets", "seen_ranges", PACKET_TABLE, "window_aggregates", "latest_values", "agent_gaps", "agent_status",
@@ -35,6 +35,9 @@ FIRST: Final = ("tenants", "assets", "devices", "bindings", "epoch_owners")
 """Carried before every filling: who is registered, and whose a contested boot epoch was decided to be."""
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+KEEP_ALL_DAYS: Final = 100_000
+"""A retention that drops nothing: what is old is dropped when a version is filled."""
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -83,6 +86,7 @@ def open_version(dsn: str, live: str, name: str, source: str, since: datetime | 
     migrate(dsn, name)
     if found is None:
         _copy_partitions(dsn, live, name)
+        maintain(dsn, name, retention_days=KEEP_ALL_DAYS)  # the partition for all other days, if the live ones lack it
         carry(dsn, live, name, FIRST)
         note(dsn, name, "made", Version(name, source, since, filled=False))
     return Version(name, source, since, found is not None and found.filled)
