@@ -106,14 +106,14 @@ def _measure(session: Session, folder: Path, report: Report) -> None:
         f"{len(delays)} of {CRASHES} crashes, one every 3 s, {LOAD_DEVICES} devices with 10 signals at 10 Hz beside "
         "them; from the beginning of the pulse"
     )
-    outage = "crash while offline, clocks 10 min ahead, then the broker's address answers; real everything else"
+    offline = "crash while offline, clocks 10 min ahead, then the broker's address answers; real everything else"
     report.figures += [
         Figure("crash to notice on the live stream, p50", "ms", (_rank(delays, 0.5),), None, False, at),
         Figure("crash to notice on the live stream, p95", "ms", (_rank(delays, 0.95),), 2_000, False, at),
         Figure("notices missing", "notices", (float(CRASHES - len(delays)),), 0, False, at),
-        Figure("connected again to record stored", "ms", tuple(one for one, _ in waits), None, False, outage),
+        Figure("connected again to record stored", "ms", tuple(one for one, _ in waits), None, False, offline),
         Figure(
-            "connected again to all receipts on the device", "ms", tuple(one for _, one in waits), None, False, outage
+            "connected again to all receipts on the device", "ms", tuple(one for _, one in waits), None, False, offline
         ),
     ]
     report.notes.append("The record is complete 5 s after the crash; what is offline waits in the recorder's own file.")
