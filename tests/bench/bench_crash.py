@@ -193,7 +193,11 @@ def _is_over(drive: CrashDrive, clock: SystemClock) -> bool:
     which its agent's thread reads, looks as if it were over."""
     if clock.mono_ms() < drive.impact_ms + 7_000:
         return False
-    return all(drive.over and not time.sleep(0.02) for _ in range(10))
+    for _ in range(10):
+        if not drive.over:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def outage(session: Session, folder: Path, name: str) -> tuple[float, float]:
