@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from infra.processes import FREE_PORTS, free_ports, running
 from infra.settings import InfraSettings, PortSettings
 from infra.state import read_state
 from infra.wiring import build_stack
-from tests.stream_jobs.build import T0, Device, speed
+from tests.stream_jobs.build import Device, speed
 
 CLI_TIMEOUT_S = 300
 
@@ -261,8 +262,9 @@ def test_the_page_on_restoring_brings_a_lost_store_back(up: dict[str, str]) -> N
     device = Device("van-9", enrolled["device_key"], "north", enrolled["tenant_id"])
     producer = Producer({"bootstrap.servers": stack.bootstrap, "acks": "all"})
     for seq in range(1, 21):
-        header = (STAMP_HEADER, device.stamp(T0 + seq))
-        producer.produce(Topics().live.name, device.packet(seq, speed(seq)), b"van-9", headers=[header])
+        now_ms = time.time_ns() // 1_000_000
+        header, packet = (STAMP_HEADER, device.stamp(now_ms)), device.packet(seq, speed(seq), base_ms=now_ms)
+        producer.produce(Topics().live.name, packet, b"van-9", headers=[header])
     with psycopg.connect(stack.superuser_dsn, autocommit=True) as owner:
         for key, page in owner.execute("SELECT kafka_key, kafka_value FROM fleetstream.registry_book").fetchall():
             producer.produce(Topics().book.name, bytes(page), key.encode())
@@ -278,5 +280,5 @@ def test_the_page_on_restoring_brings_a_lost_store_back(up: dict[str, str]) -> N
     assert restored.returncode == 0, restored.stderr[-2000:]
     done = json.loads(restored.stdout)
     assert (done["devices"], done["packets"], done["samples"], done["records_read"]) == (1, 20, 20, 20)
-    assert len(done["digest"]) == 64 and "API keys" in done["not_restored"][0]
+    assert done["packet_rows"] == 20 and len(done["digest"]) == 64 and "API keys" in done["not_restored"][0]
     assert json.loads(run(up, *enrol).stdout)["device_key"] == enrolled["device_key"]
