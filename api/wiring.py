@@ -65,7 +65,15 @@ def build_services(settings: ApiSettings, metrics: Metrics, relay_works: Callabl
     )
     hub = Hub(StoreWatcher(store), metrics, settings.stream_poll_ms / 1000, settings.stream_pending, time.monotonic)
     return Services(
-        settings, store, doorman, Seats(settings.streams_per_key), hub, metrics, _now, time.monotonic, relay_works,
+        settings,
+        store,
+        doorman,
+        Seats(settings.streams_per_key),
+        hub,
+        metrics,
+        _now,
+        time.monotonic,
+        relay_works,
         read_signer(settings.edr_key, settings.edr_chain),
     )
 

@@ -55,8 +55,8 @@ WINDOWS = """
 INSERT INTO window_aggregates (device_key, signal, width_s, starts_at, tenant_id, state, n, sum_units, sumsq_units,
     min_units, max_units, first_units, first_ms, first_epoch, first_seq, first_pos, last_units, last_ms, last_epoch,
     last_seq, last_pos)
-SELECT d.device_key, %(signal)s, w, at, d.tenant_id, 1, w, w * 5000, w * 25000000::bigint, 4000 + i %% 500, 6000 - i %% 500,
-       5000, 0, 1, 1, 1, 5000, 1, 1, 1, 1
+SELECT d.device_key, %(signal)s, w, at, d.tenant_id, 1, w, w * 5000, w * 25000000::bigint,
+       4000 + i %% 500, 6000 - i %% 500, 5000, 0, 1, 1, 1, 5000, 1, 1, 1, 1
 FROM devices d CROSS JOIN (VALUES (10), (60), (3600)) widths (w)
 CROSS JOIN LATERAL (
     SELECT date_bin(w * interval '1 s', %(from)s, 'epoch'::timestamptz) + i * w * interval '1 s' AS at, i

@@ -79,7 +79,9 @@ def test_a_status_tells_what_is_held(drawn: list[tuple[int, int, int]]) -> None:
     assert decode_status(encode_status(told)) == told
 
 
-@pytest.mark.parametrize("held", [[[1, 2]], [[0, 1, 1]], [[1, 2, 1]], [[1, 0, 1]], [[1, 1, True]], [[1, 1, 2]] * 65, [5]])
+@pytest.mark.parametrize(
+    "held", [[[1, 2]], [[0, 1, 1]], [[1, 2, 1]], [[1, 0, 1]], [[1, 1, True]], [[1, 1, 2]] * 65, [5]]
+)
 def test_a_status_with_nonsense_ranges_is_rejected(held: object) -> None:
     with pytest.raises(Rejected, match="bad_status"):
         decode_status(encode_status(replace(STATUS, held=held)))  # type: ignore[arg-type]
