@@ -22,6 +22,7 @@ NAMES = {"{name}": "Car 1"}
 QUESTIONS = {
     "/api/v1/assets/{name}/readings": {"signal": SPEED.path},
     "/api/v1/assets/{name}/windows": {"signal": SPEED.path},
+    "/api/v1/assets/{name}/series": {"signal": SPEED.path},
 }
 ALLOWED = {
     "/api/v1/whoami": frozenset(ROLES),
@@ -30,6 +31,8 @@ ALLOWED = {
     "/api/v1/assets/{name}/latest": TELEMETRY,
     "/api/v1/assets/{name}/readings": TELEMETRY,
     "/api/v1/assets/{name}/windows": TELEMETRY,
+    "/api/v1/assets/{name}/series": TELEMETRY,
+    "/api/v1/positions": TELEMETRY,
     "/api/v1/stream": TELEMETRY,
     "/api/v1/ledger": EVIDENCE,
     "/api/v1/ledger/drops": EVIDENCE,
