@@ -14,37 +14,28 @@ a new one takes over.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from contracts.commands import encode_answer
-from contracts.errors import Rejected
-from contracts.identity import decode_notice
 from contracts.packet import Lane
 from contracts.status import encode_status
 from contracts.topics import UP_ANSWER
 from edge_agent.clock import Clock, StepWatch
-from edge_agent.command_memory import CommandMemory
-from edge_agent.commands import CommandDesk, Handler
+from edge_agent.commands import CommandDesk
 from edge_agent.errors import SpoolCorruptError, SpoolFullError
-from edge_agent.journal import AcceptedPacket, Journal
-from edge_agent.link import Link
+from edge_agent.heed import heed
+from edge_agent.journal import Journal, journal_all
 from edge_agent.orders import SAMPLING, orders, use_sampling
 from edge_agent.outage import Absence
-from edge_agent.packing import Packer
-from edge_agent.recorder.post import CrashPost
-from edge_agent.sampling import Sampler
+from edge_agent.parts import Parts
 from edge_agent.settings import AgentSettings
-from edge_agent.sources.base import CountsRefusals, Reading, Source
+from edge_agent.sources.base import CountsRefusals
 from edge_agent.spool import Spool
-from edge_agent.spool_index import split_id
 from edge_agent.spool_model import Stored
-from edge_agent.spool_move import disown, endings, move, to_move
+from edge_agent.spool_move import endings, move, to_move
 from edge_agent.status import agent_status
-from edge_agent.uplink import Uplink
 from edge_agent.waiting import Waiting
 
 log = logging.getLogger("edge_agent.agent")
@@ -54,35 +45,6 @@ IDLE_ACKS_MS = 1_000
 REPORT_DROPS_MS = 5_000
 """Gaps are told at most this often, so that a spool that drops steadily does not fill itself with reports."""
 READ_LIMIT = 5_000
-JOURNAL_BATCH = 500
-
-
-Derive = Callable[[Sequence[Reading]], list[Reading]]
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What wiring builds an agent from."""
-
-    source: Source
-    sampler: Sampler
-    packer: Packer
-    link: Link
-    uplink: Uplink
-    open_spool: Callable[[bool], Spool]
-    """Opens the spool; True when the file at hand is known to be damaged. Raises SpoolFullError."""
-    give_reserve: Callable[[], None]
-    """Release the bytes that are held back for a full disk."""
-    on_receipt: Handler
-    """Takes the cloud's receipts for crash records."""
-    take_reserve: Callable[[], bool]
-    """Hold them back again; False while the disk has none."""
-    memory: CommandMemory
-    """Which commands were carried out, over restarts."""
-    crash: CrashPost | None = None
-    """The crash recorder, if this device has one."""
-    derive: Derive | None = None
-    """Makes further readings of those that were read."""
 
 
 class Agent:
@@ -274,16 +236,7 @@ class Agent:
 
     def _tell(self, packets: Iterable[Stored]) -> None:
         """Journal accepted packets, before any of them may leave."""
-        batch: list[AcceptedPacket] = []
-        for stored in packets:
-            epoch, seq = split_id(stored.identity)
-            digest = hashlib.sha256(stored.frame).hexdigest()
-            batch.append(AcceptedPacket(self._settings.device, epoch, seq, digest, stored.samples, stored.lane))
-            if len(batch) >= JOURNAL_BATCH:
-                self._journal(batch)
-                batch = []
-        if batch:
-            self._journal(batch)
+        journal_all(self._journal, self._settings.device, packets)
 
     def _upkeep(self, spool: Spool, mono_ms: int) -> None:
         """Frees without company, gaps to tell, the reserve to restore."""
@@ -328,26 +281,11 @@ class Agent:
         notices, uplink.notices = uplink.notices, []
         commands, uplink.commands = uplink.commands, []
         for payload in notices:
-            self._heed(spool, payload)
+            heed(payload, spool, uplink, self.desk, self._settings.device, self._clock.now_ms())
         for payload in commands:
             self.desk.take(payload, self._clock.now_ms(), self._clock.trusted())
         while self.desk.unsent and uplink.send_message(UP_ANSWER, encode_answer(self.desk.unsent[0])):
             self.desk.unsent.popleft()
-
-    def _heed(self, spool: Spool, payload: bytes) -> None:
-        """An epoch of ours is another run's: go on under a new one, which is told upstream."""
-        before = spool.epoch.boot_epoch
-        try:
-            notice = decode_notice(payload)
-            if not disown(spool, notice):
-                return
-        except Rejected:
-            self._parts.uplink.strange_messages += 1
-            return
-        self._parts.uplink.disown(notice.boot_epoch)
-        device, now = self._settings.device, spool.epoch.boot_epoch
-        log.warning("event=identity_changed device=%s epoch=%d from=%d to=%d", device, notice.boot_epoch, before, now)
-        self.desk.tell_identity(notice, now, self._clock.now_ms())
 
     def flush(self) -> None:
         """Close the open packets; what is on its way is due again."""

@@ -10,12 +10,17 @@ packet's new name follows as an entry of its own. Was the move cut off, the next
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from edge_agent.spool_index import split_id
+from edge_agent.spool_model import Stored
+
+JOURNAL_BATCH = 500
 MOVED = -1
 """In place of a lane: from here on this identity is nobody's."""
 
@@ -32,6 +37,20 @@ class AcceptedPacket(NamedTuple):
 
 
 Journal = Callable[[Sequence[AcceptedPacket]], None]
+
+
+def journal_all(journal: Journal, device: str, packets: Iterable[Stored]) -> None:
+    """Tell of packets in batches of bounded size, so that a full spool is journalled in little memory."""
+    batch: list[AcceptedPacket] = []
+    for stored in packets:
+        epoch, seq = split_id(stored.identity)
+        digest = hashlib.sha256(stored.frame).hexdigest()
+        batch.append(AcceptedPacket(device, epoch, seq, digest, stored.samples, stored.lane))
+        if len(batch) >= JOURNAL_BATCH:
+            journal(batch)
+            batch = []
+    if batch:
+        journal(batch)
 
 
 class FileJournal:

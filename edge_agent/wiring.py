@@ -18,7 +18,7 @@ from functools import partial
 from contracts.commands import Command
 from contracts.edr.capsule import Signer
 from contracts.signals import Catalogue, catalogue
-from edge_agent.agent import Agent, Derive, Parts
+from edge_agent.agent import Agent
 from edge_agent.clock import Clock, SystemClock
 from edge_agent.command_memory import read_memory
 from edge_agent.commands import Handler
@@ -27,6 +27,7 @@ from edge_agent.journal import FileJournal, Journal, read_journal
 from edge_agent.link import Link
 from edge_agent.mqtt_link import MqttLink
 from edge_agent.packing import Packer
+from edge_agent.parts import Derive, Parts
 from edge_agent.recorder.feed import CrashSource
 from edge_agent.sampling import Sampler
 from edge_agent.settings import AgentSettings, load_settings
