@@ -1,7 +1,8 @@
 """Packets that were accepted under an epoch that is another run's get numbers of an epoch of our own.
 
-A device that lost its identity, or a restored image, learns so from the gateway. Nothing that it sent under the wrong
-epoch was acknowledged, so all of it is still held: body and times stay, header and checksum are made anew.
+A device that lost its identity, or a restored image, learns so from the gateway. What it still holds of the wrong epoch
+was never acknowledged, so it moves: body and times stay, header and checksum are made anew. What was acknowledged
+before the gateway knew better is gone from here; the store set it aside with its bytes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
-from tests.torture.history import Identity, Numbered
+from tests.torture.history import DeviceRun, Identity, Numbered
 
 CONFLICT = "identity_conflict"
 PARTLY = "samples"
@@ -75,6 +75,8 @@ class Case:
     gaps: tuple[tuple[str, int, int, int], ...]
     aside: tuple[SetAside, ...]
     windows_wrong: tuple[str, ...] = ()
+    heartbeats: Mapping[str, DeviceRun] = field(default_factory=dict)
+    """SHA-256 of each heartbeat that a device sent, to the run that it says is its own."""
     taken: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """Topic and partition to the offset below which the store says that it has everything."""
 
@@ -244,10 +246,28 @@ def _poison(case: Case) -> list[str]:
 
 
 def _aside_unknown(case: Case) -> list[str]:
-    """Nothing is set aside that nobody sent, and what is a device's own has a cause: its clock, or its clone."""
+    """Nothing is set aside that nobody sent, and what is a device's own has a cause: its clock, or its clone.
+
+    A heartbeat has one cause only: the store had the epoch from another run of that device before.
+    """
     sent = {digest for digests in case.accepted.values() for digest in digests} | case.moved
-    return [
-        f"{one.device} {one.reason} {one.sha256[:12]}"
-        for one in case.aside
-        if one.sha256 not in case.poison and not (one.sha256 in sent and one.reason in OWN_REASONS)
-    ]
+    owners = _owners(case)
+
+    def explained(one: SetAside) -> bool:
+        if one.sha256 not in case.heartbeats:
+            return one.sha256 in case.poison or (one.sha256 in sent and one.reason in OWN_REASONS)
+        device, epoch, nonce = case.heartbeats[one.sha256]
+        owner = owners.get((device, epoch), nonce)
+        return one.reason == CONFLICT and one.device == device and owner != nonce
+
+    return [f"{one.device} {one.reason} {one.sha256[:12]}" for one in case.aside if not explained(one)]
+
+
+def _owners(case: Case) -> Mapping[tuple[str, int], int]:
+    """Device and epoch to the nonce of the run whose packets the store took, by the log's bytes of the stored rows."""
+    rows = {(row.identity, row.sha256) for row in case.stored}
+    return {
+        (device, epoch): nonce
+        for device, epoch, nonce, seq, digest in ((*record.numbered, record.sha256) for record in case.log)
+        if ((device, epoch, seq), digest) in rows
+    }

@@ -2,12 +2,14 @@
 
 ``python -m tests.torture.device FILE [FIRST_ORDERS]``: FILE is JSON (``DevicesFile``). Orders come as JSON lines on
 stdin; its end ends the process. On stdout, one JSON array a line: ``["a", packet]`` accepted (``AcceptedPacket``),
-``["k", device, epoch, nonce, confirmed, rejected]`` an acknowledgement as it came, ``["s", held, finished]`` how many
-devices hold something, once a second. The history goes through a pipe, so that a full disk never takes it.
+``["k", device, epoch, nonce, confirmed, rejected]`` an acknowledgement as it came, ``["h", device, epoch, nonce,
+sha256]`` a heartbeat before it is sent, ``["s", held, finished]`` how many devices hold something, once a second. The
+history goes through a pipe, so that a full disk never takes it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -21,7 +23,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from contracts.acks import decode_ack
-from contracts.topics import DOWN_ACK
+from contracts.status import decode_status
+from contracts.topics import DOWN_ACK, UP_STATUS
 from edge_agent.agent import Agent
 from edge_agent.journal import AcceptedPacket
 from edge_agent.link import Event, Received
@@ -129,7 +132,17 @@ class Waves:
 
 
 class EarLink(MqttLink):
-    """The real link; what the cloud acknowledges is told to the judge as it comes."""
+    """The real link; what the cloud acknowledges is told to the judge as it comes, and each heartbeat before it leaves.
+
+    Heartbeats are no packets: no spool holds them and no journal names them. Yet the gateway sets aside those of a run
+    whose epoch is another's, so the judge must know whose they were.
+    """
+
+    def publish(self, channel: str, payload: bytes, ask_ack: bool) -> tuple[int, int] | None:
+        if channel == UP_STATUS:
+            status = decode_status(payload)
+            tell("h", self._device, status.boot_epoch, status.nonce, hashlib.sha256(payload).hexdigest())
+        return super().publish(channel, payload, ask_ack)
 
     def events(self) -> list[Event]:
         events = super().events()

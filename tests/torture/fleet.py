@@ -166,6 +166,8 @@ class Fleet:
                 self._note(packet)
             elif kind == "k":
                 self._history.ack(*told)
+            elif kind == "h":
+                self._history.heartbeat(*told)
             else:
                 self.undrained = told[0]
 

@@ -1,4 +1,4 @@
-"""What the harness heard: every accepted packet with its hash, every acknowledgement a device saw, poison, taps."""
+"""What the harness heard: every accepted packet and heartbeat with its hash, every acknowledgement a device saw."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ Identity = tuple[str, int, int]
 """(device, boot epoch, sequence number)"""
 Numbered = tuple[str, int, int, int]
 """(device, boot epoch, nonce, sequence number)"""
+DeviceRun = tuple[str, int, int]
+"""(device, boot epoch, nonce): one process of a device, as its packets and heartbeats name it."""
 
 
 @dataclass(slots=True)
@@ -23,6 +25,8 @@ class History:
     """Hashes of packets that got another identity afterwards: their device learnt that its epoch was another run's."""
     acked: set[Numbered] = field(default_factory=set)
     rejected: set[Numbered] = field(default_factory=set)
+    heartbeats: dict[str, DeviceRun] = field(default_factory=dict)
+    """Hash of each heartbeat to the run that says it is its own."""
     waiting: dict[Identity, float] = field(default_factory=dict)
     """Accepted and not yet seen in the store, with the moment in which the harness heard of it."""
     latencies: list[tuple[float, str, float]] = field(default_factory=list)
@@ -52,6 +56,10 @@ class History:
         with self.lock:
             for ranges, told in ((confirmed, self.acked), (rejected, self.rejected)):
                 told.update((device, epoch, nonce, seq) for first, last in ranges for seq in range(first, last + 1))
+
+    def heartbeat(self, device: str, epoch: int, nonce: int, digest: str) -> None:
+        with self.lock:
+            self.heartbeats[digest] = device, epoch, nonce
 
     def explained(self, identities: Iterable[Identity]) -> None:
         """The store accounts for these."""

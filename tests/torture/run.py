@@ -208,12 +208,13 @@ def _ask(arena: Arena) -> Case:
         with history.lock:
             accepted = {identity: frozenset(digests) for identity, digests in history.accepted.items()}
             acked, rejected = frozenset(history.acked), frozenset(history.rejected)
-            moved = frozenset(history.moved)
+            moved, heartbeats = frozenset(history.moved), dict(history.heartbeats)
         promised = {one for tap in arena.taps.values() for one in set(tap.promised) if one[0] != NOISY}
         return Case(
             tenants=arena.tenants,
             accepted=accepted,
             moved=moved,
+            heartbeats=heartbeats,
             acked=acked,
             rejected=rejected,
             poison=dict(arena.poison.sent),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.torture.arena import Arena
-from tests.torture.checker import Verdict
+from tests.torture.checker import PARTLY, Verdict
 from tests.torture.run import Outcome, noisy_others_ms
 
 SHOWN = 5
@@ -23,6 +23,8 @@ def summary(seed: int, arena: Arena, outcome: Outcome) -> dict[str, Any]:
         return {"seed": seed, "ok": False, "interrupted": True}
     exits = [line for fleet in (*arena.fleets.values(), *arena.images) for line in fleet.exits]
     troubles = [*arena.troubles, *outcome.not_recovered, *exits]
+    aside = {(one.device, one.sha256) for one in case.aside if one.reason != PARTLY}
+    heartbeats = {(run[0], digest) for digest, run in case.heartbeats.items()}
     times = outcome.times_s
     offences = _offences(verdict)
     result: dict[str, Any] = {
@@ -33,7 +35,8 @@ def summary(seed: int, arena: Arena, outcome: Outcome) -> dict[str, Any]:
         "faults": dict(sorted(outcome.faults.items())),
         "accepted": sum(len(digests) for digests in case.accepted.values()),
         "stored": len({(row.identity, row.sha256) for row in case.stored}),
-        "set_aside": len({(one.device, one.sha256) for one in case.aside if one.reason != "samples"}),
+        "set_aside": len(aside - heartbeats),
+        "heartbeats_refused": len(aside & heartbeats),
         "dropped_reported": sum(last - first + 1 for _, _, first, last in case.gaps),
         "log_records": len(case.log),
         "lost": len(verdict.lost),

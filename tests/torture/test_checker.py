@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import closing
 from dataclasses import fields, replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.status import AgentStatus, encode_status
+from contracts.topics import UP_STATUS
+from edge_agent.settings import MqttSettings
+from infra.guard import Guard
 from tests.torture.checker import Case, LogRecord, SetAside, StoredRow, Verdict, judge
-from tests.torture.history import Identity, Numbered
+from tests.torture.device import DevicesFile, EarLink
+from tests.torture.fleet import Fleet
+from tests.torture.history import History, Identity, Numbered
 
 LIVE = ("live", 0)
 TENANTS = {"car": "acme", "van": "globex"}
@@ -166,6 +176,33 @@ def test_a_clones_packets_are_set_aside_one_by_one() -> None:
     acked = replace(case, acked=frozenset({*case.acked, record.numbered}))
     assert judge(acked).innocent
     assert guilty_of(judge(replace(acked, aside=honest().aside))) == {"lost", "acked_not_stored"}
+
+
+def test_a_clones_heartbeat_is_set_aside_and_no_packet_is_missed() -> None:
+    """It belongs to no journal. Only the run whose packets were not stored may be refused, and only as a conflict."""
+    clone, beat = ("car", 1, 2), SetAside("car", "identity_conflict", "beat")
+    case = replace(honest(), aside=(*honest().aside, beat), heartbeats={"beat": clone})
+    assert judge(case).innocent
+    wrong = {
+        "nobody sent it": replace(case, heartbeats={}),
+        "it is the owner's": replace(case, heartbeats={"beat": ("car", 1, 1)}),
+        "nobody owns the epoch": replace(case, heartbeats={"beat": ("car", 2, 2)}),
+        "it is another device's": replace(case, heartbeats={"beat": ("van", 1, 2)}),
+        "another reason": replace(case, aside=(*honest().aside, replace(beat, reason="future"))),
+    }
+    for what, one in wrong.items():
+        assert guilty_of(judge(one)) == {"aside_unknown"}, what
+
+
+def test_a_heartbeat_is_told_before_it_leaves(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status = AgentStatus("car", 3, 77, *(0,) * 12, "1.0")
+    EarLink("car", MqttSettings(), lambda: None).publish(UP_STATUS, encode_status(status), ask_ack=False)
+    pipe, history = capfd.readouterr().out.encode(), History()
+    told: DevicesFile = {"port": 0, "ca": "", "spool_bytes": 0, "devices": []}
+    with closing(Guard()) as guard:
+        Fleet("twin", told, tmp_path, history, guard)._read(SimpleNamespace(stdout=[pipe]))  # type: ignore[arg-type]
+    assert history.heartbeats == {hashlib.sha256(encode_status(status)).hexdigest(): ("car", 3, 77)}
+    assert not history.accepted
 
 
 def test_a_packet_that_moved_is_asked_for_under_its_new_name_only() -> None:
