@@ -28,6 +28,7 @@ from contracts.stamp import (
 )
 from contracts.status import decode_status
 from contracts.topics import CHANNEL_LANES, UP_ANSWER, UP_MESSAGES, UP_PRIORITY, UP_STATUS, Topics, parse_up_topic
+from gateway.claims import Claims
 from gateway.header import Head, HeaderReader, head_of
 
 MAX_ROUTES = 100_000
@@ -98,7 +99,7 @@ ReadHead = Callable[[bytes, str], Head]
 
 
 class Admission:
-    """Holds the names and the registry that every decision needs; decides without side effects."""
+    """Holds the names and the registry that every decision needs, and remembers whose epochs it has heard."""
 
     def __init__(
         self,
@@ -110,6 +111,7 @@ class Admission:
     ) -> None:
         self._registry = registry
         self._epochs = {} if epochs is None else epochs
+        self._claims = Claims()
         self._read: ReadHead = _read_whole if verify_whole else HeaderReader().read
         self._lane_topics = tuple(topics.lane(lane).name for lane in range(len(CHANNEL_LANES)))
         self._status_topic = topics.status.name
@@ -171,9 +173,9 @@ class Admission:
             raise Rejected("future", f"{ahead_ms} ms ahead of receipt")
         if -ahead_ms > MAX_PAST_MS and not recording:
             raise Rejected("far_past", f"{-ahead_ms} ms before receipt")
-        known = self._epochs.get(registered.device)
-        if known is not None and known.contradicts(header.boot_epoch, header.nonce):
-            return self._conflict(message, registered.device, known, header.boot_epoch, header.nonce)
+        if self._is_anothers(registered.device, header.boot_epoch, header.nonce):
+            return self._conflict(message, registered.device, header.boot_epoch, header.nonce)
+        self._claims.claim(registered.device, header.boot_epoch, header.nonce)
         record = self._stamped(self._lane_topics[lane], message, registered, FLAG_RECORDING if recording else 0)
         identity = Identity(header.boot_epoch, header.nonce, header.seq)
         return Accepted(record, registered.device, identity, channel == UP_PRIORITY)
@@ -184,9 +186,8 @@ class Admission:
         status = decode_status(message.payload)
         if status.device != registered.device:
             raise Rejected("device_mismatch", "the status names another device")
-        known = self._epochs.get(registered.device)
-        if known is not None and known.contradicts(status.boot_epoch, status.nonce):
-            return self._conflict(message, registered.device, known, status.boot_epoch, status.nonce)
+        if self._is_anothers(registered.device, status.boot_epoch, status.nonce):
+            return self._conflict(message, registered.device, status.boot_epoch, status.nonce)
         return Accepted(self._stamped(self._status_topic, message, registered, 0), registered.device, None, False)
 
     def _answer(self, message: Inbound, registered: Registration) -> Accepted:
@@ -194,10 +195,20 @@ class Admission:
             raise Rejected("device_mismatch", "the answer names another device")
         return Accepted(self._stamped(self._answer_topic, message, registered, 0), registered.device, None, False)
 
-    def _conflict(self, message: Inbound, device: str, known: KnownEpochs, boot_epoch: int, nonce: int) -> Refused:
+    def _is_anothers(self, device: str, boot_epoch: int, nonce: int) -> bool:
+        """Whether the epoch belongs to another run: by the store's word, and where that is silent by who came first."""
+        known = self._epochs.get(device)
+        owner = None if known is None else known.nonces.get(boot_epoch)
+        if owner is None:
+            owner = self._claims.owner(device, boot_epoch)
+        return owner is not None and owner != nonce
+
+    def _conflict(self, message: Inbound, device: str, boot_epoch: int, nonce: int) -> Refused:
         """Never acknowledged, so its spool keeps it; told, so that the device can move it to an epoch of its own."""
         refused = self._refuse(message, device, CONFLICT, f"epoch {boot_epoch} belongs to another run", named=False)
-        return refused._replace(notice=IdentityNotice(boot_epoch, nonce, max(known.highest, boot_epoch)))
+        known = self._epochs.get(device)
+        highest = max(0 if known is None else known.highest, self._claims.highest(device), boot_epoch)
+        return refused._replace(notice=IdentityNotice(boot_epoch, nonce, highest))
 
     def _stamped(self, topic: str, message: Inbound, registered: Registration, flags: int) -> Record:
         """Packs what ``contracts.stamp.encode_stamp`` packs, without the object in between."""

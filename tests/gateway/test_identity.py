@@ -13,6 +13,7 @@ from contracts.stamp import decode_dead_letter
 from contracts.status import encode_status
 from contracts.topics import Topics, up_topic
 from gateway.admission import Accepted, Admission, Inbound, Refused, Verdict
+from gateway.claims import Claims
 from gateway.registry import EpochView, joined
 from tests.gateway.samples import NONCE, NOW_MS, frame, registration, status
 from tests.gateway.test_relay import Rig
@@ -35,6 +36,39 @@ def test_an_epoch_of_another_run_is_refused_kept_and_told() -> None:
         letter = decode_dead_letter(verdict.record.header[1])
         assert (letter.boot_epoch, letter.seq) == (0, 0), "the number is another packet's: it must explain no loss"
     assert judge(payload).record.value == payload
+
+
+def test_until_the_store_speaks_an_epoch_is_his_who_came_first() -> None:
+    """Ingest, database or relay are away: a clone is told at once, and nothing of it is confirmed."""
+    told: dict[str, KnownEpochs] = {}
+    admission = Admission(TOPICS, {"car-1": registration()}, epochs=told)
+
+    def hear(nonce: int, seq: int, epoch: int = 7) -> Verdict:
+        return admission.admit(
+            Inbound(up_topic("car-1", "live"), frame(epoch=epoch, nonce=nonce, seq=seq), False, NOW_MS)
+        )
+
+    assert isinstance(hear(111, 1), Accepted) and isinstance(hear(111, 1, epoch=8), Accepted)
+    clone = hear(222, 2)
+    assert isinstance(clone, Refused)
+    assert (clone.reason, clone.identity, clone.notice) == ("identity_conflict", None, IdentityNotice(7, 222, 8))
+    beat = admission.admit(
+        Inbound(up_topic("car-1", "status"), encode_status(replace(status(), boot_epoch=7, nonce=222)), False, NOW_MS)
+    )
+    assert isinstance(beat, Refused) and isinstance(hear(222, 2, epoch=9), Accepted)
+    told["car-1"] = KnownEpochs(7, {7: 222})
+    assert isinstance(hear(111, 3), Refused) and isinstance(hear(222, 3), Accepted), "the store's word is above it"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.integers(1, 3)), max_size=60))
+def test_claims_are_bounded_and_never_change_hands(heard: list[tuple[str, int, int]]) -> None:
+    claims = Claims(max_devices=2, max_epochs=3)
+    for device, epoch, nonce in heard:
+        before = claims.owner(device, epoch)
+        claims.claim(device, epoch, nonce)
+        assert claims.owner(device, epoch) == (nonce if before is None else before)
+        assert claims.highest(device) >= epoch
+        assert len(claims) <= 6
 
 
 def test_own_old_and_unknown_epochs_pass() -> None:
