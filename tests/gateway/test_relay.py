@@ -75,6 +75,7 @@ class Faults(RuleBasedStateMachine):
         self.sent: dict[tuple[int, int], bytes] = {}
         self.mid = 0
 
+    @precondition(lambda self: self.rig.link.connected)
     @rule(how_many=st.integers(1, 8), ask=st.booleans())
     def publish(self, how_many: int, ask: bool) -> None:
         for _ in range(how_many):
