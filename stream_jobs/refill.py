@@ -21,7 +21,7 @@ from stream_jobs.settings import StreamSettings
 from stream_jobs.sinks.base import Target, Topic
 from stream_jobs.sinks.connection import drop_all
 from stream_jobs.sinks.ledger import StoreLedger
-from stream_jobs.sinks.manifest import Manifest
+from stream_jobs.sinks.manifest import Manifest, Shelf
 from stream_jobs.sinks.slices import SliceSink
 from stream_jobs.wiring import topic_kinds
 
@@ -113,7 +113,8 @@ def open_refill(settings: StreamSettings) -> Iterator[Refill]:
 def adopt_archive(settings: StreamSettings) -> dict[Place, int]:
     """Write the manifest of the archive's files into the store of ``settings``; how far archive and log go together.
 
-    Raises LogLost when something lies in neither.
+    The manifest is written whole or not at all, so one that holds something is not surveyed again. Raises LogLost when
+    something lies in neither.
     """
     names = list(topic_kinds(settings.topic_prefix))
     state = patiently(LogReader(settings.kafka_bootstrap, names).state, threading.Event())
@@ -134,10 +135,11 @@ def adopt_archive(settings: StreamSettings) -> dict[Place, int]:
                 for place in {*found.files, *extents}
                 if place in extents or place.topic in names
             ]  # fmt: skip
-            for one in adopted:
-                rows = manifest_rows(one)
-                if rows:
-                    manifest.add(one.place.topic, one.place.topic_id, one.place.partition, 0, one.end, rows)
+            manifest.fill(
+                Shelf(one.place.topic, one.place.topic_id, one.place.partition, 0, one.end, rows)
+                for one in adopted
+                if (rows := manifest_rows(one))
+            )
             known = {(one.place.topic_id, one.place.partition): one.end for one in adopted}
             places = {one.place: one.end for one in adopted}
         else:

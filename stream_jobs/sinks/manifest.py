@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import psycopg
@@ -39,6 +39,18 @@ class ArchivedFile:
     records: int
     size_bytes: int
     sha256: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Files that hold one partition's offsets from ``begin`` up to ``end``."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+    begin: int
+    end: int
+    files: Sequence[ArchivedFile]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +88,29 @@ class Manifest:
         self, topic: str, topic_id: UUID, partition: int, begin: int, end: int, files: Sequence[ArchivedFile]
     ) -> bool:
         """Record files that hold the offsets from ``begin`` up to ``end``; False when another archiver was faster."""
-        rows = [
-            (
-                one.path, topic_id, topic, partition, one.first_offset, one.last_offset, one.tenant_id,
-                one.received_day, one.records, one.size_bytes, one.sha256,
-            )
-            for one in files
-        ]  # fmt: skip
         try:
             connection = self._open()
             with connection.transaction(), connection.cursor() as cursor:
-                ours = cursor.execute(MOVE, (topic_id, partition, topic, end, begin)).rowcount == 1
-                if ours:
-                    cursor.executemany(ADD_FILE, rows)
+                return _put(cursor, Shelf(topic, topic_id, partition, begin, end, files))
         except psycopg.OperationalError as error:
             raise self._away(error) from error
-        return ours
+
+    def fill(self, shelves: Iterable[Shelf]) -> None:
+        """Record every partition's files in one transaction: a manifest holds the whole archive or nothing of it.
+
+        Raises TryLater when something else wrote a partition meanwhile too; nothing was recorded then.
+        """
+        try:
+            connection = self._open()
+            with connection.transaction(), connection.cursor() as cursor:
+                for shelf in shelves:
+                    if not _put(cursor, shelf):
+                        raise TryLater(
+                            f"another process writes the manifest of {shelf.topic} partition {shelf.partition}; "
+                            "nothing was recorded: stop the archiver, then ask again"
+                        )
+        except psycopg.OperationalError as error:
+            raise self._away(error) from error
 
     def files(self) -> list[KeptFile]:
         """Every file, by topic id, partition and offset."""
@@ -113,3 +132,19 @@ class Manifest:
     def _away(self, error: Exception) -> TryLater:
         self.disconnect()
         return TryLater(f"the store did not answer ({type(error).__name__}); the log still holds what is not archived")
+
+
+def _put(cursor: psycopg.Cursor[Any], shelf: Shelf) -> bool:
+    """Move the partition's offset and record its files; False when it does not stand at ``shelf.begin``."""
+    at = (shelf.topic_id, shelf.partition, shelf.topic, shelf.end, shelf.begin)
+    if cursor.execute(MOVE, at).rowcount != 1:
+        return False
+    rows = [
+        (
+            one.path, shelf.topic_id, shelf.topic, shelf.partition, one.first_offset, one.last_offset, one.tenant_id,
+            one.received_day, one.records, one.size_bytes, one.sha256,
+        )
+        for one in shelf.files
+    ]  # fmt: skip
+    cursor.executemany(ADD_FILE, rows)
+    return True

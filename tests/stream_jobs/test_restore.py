@@ -21,13 +21,13 @@ from infra.errors import RebuildRefused
 from infra.migrate import maintain, migrate
 from infra.restore import COUNTS, Restore, read_book
 from infra.versions import Version, drop_version, find_version
-from stream_jobs.adopt import adopt
+from stream_jobs.adopt import Adopted, adopt, manifest_rows
 from stream_jobs.errors import LogLost
 from stream_jobs.log import LogReader, refuse_lost_store
 from stream_jobs.parquet import Place
 from stream_jobs.refill import adopt_archive
 from stream_jobs.service import patiently
-from stream_jobs.sinks.manifest import KeptFile
+from stream_jobs.sinks.manifest import ArchivedFile, KeptFile
 from stream_jobs.wiring import topic_kinds
 from tests.stream_jobs.build import T0, speed
 from tests.stream_jobs.fix_ingest import Line
@@ -151,6 +151,31 @@ def test_a_lost_store_comes_back_whole(versions: Versions, plain: PlainLine) -> 
     assert heart.rows("SELECT sum(packets) FROM archive_files") == heart.rows(
         "SELECT sum(next_offset)::numeric FROM archive_offsets"
     )
+
+
+def test_a_kill_while_the_archive_is_adopted_leaves_no_half_manifest(
+    versions: Versions, plain: PlainLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second run takes the whole archive, not what the first one came to."""
+    fill(plain, 20)
+    archive_all(plain, versions.archive)
+    whole = plain.rows(FILES)
+    assert len({(row[0]["topic"], row[0]["kafka_partition"]) for row in whole}) > 1
+    lose_the_store(versions)
+    adopted: list[Adopted] = []
+
+    def die_at_the_second(one: Adopted) -> list[ArchivedFile]:
+        adopted.append(one)
+        if sum(bool(before.files) for before in adopted) == 2:
+            raise Killed
+        return manifest_rows(one)
+
+    with monkeypatch.context() as fault, pytest.raises(Killed):
+        fault.setattr("stream_jobs.refill.manifest_rows", die_at_the_second)
+        adopt_archive(versions.settings())
+    assert plain.rows("SELECT count(*) FROM archive_files") == [(0,)]
+    adopt_archive(versions.settings())
+    assert plain.rows(FILES) == whole
 
 
 @given(sizes=st.lists(st.integers(1, 5), max_size=8), data=st.data())
