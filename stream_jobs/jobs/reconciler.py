@@ -43,9 +43,9 @@ class Reconciler:
 
     @property
     def taken_topics(self) -> tuple[str, ...]:
-        """What ingest reads."""
+        """What ingest reads, and what the evidence consumer reads."""
         topics = self.topics
-        return topics.live.name, topics.backlog.name, topics.status.name, topics.dead_letters.name
+        return (*self._packet_topics, topics.status.name, topics.dead_letters.name)
 
     def run(self, device: str | None, *, deep: bool, wait_s: float) -> Report:
         """Ask, wait up to ``wait_s`` for the store to catch up, judge. Raises TryLater."""
@@ -66,7 +66,8 @@ class Reconciler:
 
     @property
     def _packet_topics(self) -> tuple[str, ...]:
-        return self.topics.live.name, self.topics.backlog.name
+        """Topics whose records use sequence numbers of their device."""
+        return self.topics.live.name, self.topics.backlog.name, self.topics.priority.name
 
     def _wait(self, state: LogState, wait_s: float) -> bool:
         deadline_s = time.monotonic() + wait_s
@@ -85,42 +86,65 @@ class Reconciler:
         )
 
     def _partitions(self, state: LogState, facts: Facts) -> Iterable[Partition]:
-        archived = (*self._packet_topics, self.topics.priority.name)
-        for name in dict.fromkeys((*self.taken_topics, *archived)):
+        for name in self.taken_topics:
             for number, extent in sorted(state.extents[name].items()):
                 place = state.ids[name], number
-                takers: list[tuple[str, int | None]] = []
-                if name in self.taken_topics:
-                    takers.append(("ingest", facts.taken.get(place)))
-                if name in archived:
+                taker = "evidence" if name == self.topics.priority.name else "ingest"
+                takers: list[tuple[str, int | None]] = [(taker, facts.taken.get(place))]
+                if name in self._packet_topics:
                     takers.append(("archive", facts.archived.get(place)))
                 yield Partition(name, number, extent.begin, extent.end, tuple(takers))
 
     def _recount(
         self, state: LogState, facts: Facts, device: str | None
     ) -> tuple[list[Verdict], dict[EpochKey, Ranges]]:
-        """Records that ingest passed over, and the numbers that the log holds per boot epoch."""
-        seen = {key: RangeSet(epoch.seen) for key, epoch in facts.epochs.items()}
-        nonces = {key: epoch.nonce for key, epoch in facts.epochs.items()}
+        """Records that their consumer passed over, and the numbers that the log holds per boot epoch."""
+        stores = _Stores(facts)
         found: dict[EpochKey, RangeSet] = {}
         passed: dict[tuple[str, int], list[LoggedPacket]] = {}
         names = (*self._packet_topics, self.topics.dead_letters.name)
         extents = {(name, number): extent for name in names for number, extent in state.extents[name].items()}
-        letters = self.topics.dead_letters.name
+        letters, priority = self.topics.dead_letters.name, self.topics.priority.name
         for record in self.read_log(extents, device):
             place = state.ids[record.topic], record.partition
-            stored = False
             if record.identity is not None and record.topic != letters:
                 name, epoch, seq = record.identity
                 found.setdefault((name, epoch), RangeSet()).add(seq)
-                known = nonces.get((name, epoch))
-                stored = known == record.nonce and seq in seen.get((name, epoch), RangeSet())
+            if record.topic == priority:
+                stored = stores.has_parcel(record)
+            else:
+                stored = record.topic != letters and stores.has_packet(record)
             if stored or record.offset >= facts.taken.get(place, 0):
                 continue
             if record.offset not in facts.aside.get(place, RangeSet()):
                 passed.setdefault((record.topic, record.partition), []).append(record)
         verdicts = [one for place, records in sorted(passed.items()) for one in _skipped(*place, records)]
         return verdicts, {key: numbers.as_tuple() for key, numbers in found.items()}
+
+
+class _Stores:
+    """What the store says of single records: which it has."""
+
+    def __init__(self, facts: Facts) -> None:
+        self._seen = {key: RangeSet(epoch.seen) for key, epoch in facts.epochs.items()}
+        self._parcels = {key: RangeSet(ranges) for key, ranges in facts.parcels.items()}
+        self._nonces = {key: epoch.nonce for key, epoch in facts.epochs.items()}
+
+    def has_packet(self, record: LoggedPacket) -> bool:
+        if record.identity is None:
+            return False
+        name, epoch, seq = record.identity
+        known = self._nonces.get((name, epoch))
+        return known == record.nonce and seq in self._seen.get((name, epoch), RangeSet())
+
+    def has_parcel(self, record: LoggedPacket) -> bool:
+        """Also of what the evidence consumer keeps aside without counting it (unreadable, another nonce): nobody but
+        its own role may read where that lies."""
+        if record.identity is None:
+            return True
+        name, epoch, seq = record.identity
+        known = self._nonces.get((name, epoch))
+        return known not in (None, record.nonce) or seq in self._parcels.get((name, epoch), RangeSet())
 
 
 def _skipped(topic: str, partition: int, records: list[LoggedPacket]) -> list[Verdict]:

@@ -12,10 +12,11 @@ import psycopg
 
 from contracts.errors import TryLater
 from contracts.ranges import Range, RangeSet
-from stream_jobs.reconcile import Epoch
+from stream_jobs.reconcile import Epoch, Ranges
 from stream_jobs.sinks.gaps import closed_ranges
 
 INGEST: Final = "SELECT topic_id, kafka_partition, next_offset FROM ingest_offsets"
+EVIDENCE: Final = "SELECT topic_id, kafka_partition, next_offset FROM evidence_offsets"
 ARCHIVE: Final = "SELECT topic_id, kafka_partition, next_offset FROM archive_offsets"
 EPOCHS: Final = """
 SELECT l.device, l.boot_epoch, l.missing, l.on_its_way, l.dropped, l.dropped_reported_packets,
@@ -37,6 +38,9 @@ FROM (SELECT device, boot_epoch, seq, count(*) AS copies FROM packets
 GROUP BY 1, 2"""
 ASIDE: Final = "SELECT topic_id, kafka_partition, kafka_offset FROM quarantined"
 LETTERS: Final = "SELECT topic_id, kafka_partition, kafka_offset FROM refused"
+PARCELS: Final = """
+SELECT d.device, e.boot_epoch, e.ranges FROM evidence_ranges e JOIN devices d ON d.device_key = e.device_key
+WHERE %(device)s::text IS NULL OR d.device = %(device)s::text"""
 
 EpochKey = tuple[str, int]
 Place = tuple[UUID, int]
@@ -45,12 +49,14 @@ Place = tuple[UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One snapshot. ``aside``: offsets that lie in the quarantine or among the refused, only read when asked for."""
+    """One snapshot. ``taken``: by ingest and, of the priority topic, by the evidence consumer, whose numbers are
+    ``parcels``. ``aside``: offsets that lie in the quarantine or among the refused, only read when asked for."""
 
     epochs: dict[EpochKey, Epoch]
     taken: dict[Place, int]
     archived: dict[Place, int]
     aside: dict[Place, RangeSet]
+    parcels: dict[EpochKey, Ranges]
 
 
 class FactReader:
@@ -65,9 +71,9 @@ class FactReader:
             return _epochs(cursor, device)
 
     def taken(self) -> dict[Place, int]:
-        """How far ingest has come."""
+        """How far ingest and the evidence consumer have come; they read different topics."""
         with self._snapshot() as cursor:
-            return _offsets(cursor, INGEST)
+            return _taken(cursor)
 
     def facts(self, device: str | None, *, aside: bool) -> Facts:
         """Everything, every row counted."""
@@ -76,7 +82,12 @@ class FactReader:
             for name, epoch, rows, doubled in cursor.execute(ROWS, {"device": device}).fetchall():
                 known = epochs.get((name, epoch), Epoch(name, epoch))
                 epochs[name, epoch] = replace(known, rows=closed_ranges(rows), doubled=closed_ranges(doubled))
-            return Facts(epochs, _offsets(cursor, INGEST), _offsets(cursor, ARCHIVE), _aside(cursor) if aside else {})
+            parcels = {
+                (name, epoch): closed_ranges(ranges)
+                for name, epoch, ranges in cursor.execute(PARCELS, {"device": device}).fetchall()
+            }
+            kept_aside = _aside(cursor) if aside else {}
+            return Facts(epochs, _taken(cursor), _offsets(cursor, ARCHIVE), kept_aside, parcels)
 
     @contextmanager
     def _snapshot(self) -> Iterator[psycopg.Cursor[tuple[Any, ...]]]:
@@ -109,6 +120,10 @@ def _epochs(cursor: psycopg.Cursor[tuple[Any, ...]], device: str | None) -> dict
             expired=closed_ranges(expired),
         )
     return found
+
+
+def _taken(cursor: psycopg.Cursor[tuple[Any, ...]]) -> dict[Place, int]:
+    return _offsets(cursor, INGEST) | _offsets(cursor, EVIDENCE)
 
 
 def _offsets(cursor: psycopg.Cursor[tuple[Any, ...]], question: str) -> dict[Place, int]:

@@ -225,6 +225,29 @@ def test_what_was_confirmed_and_never_was_in_the_log(line: Line) -> None:
     assert named(line.reconcile(deep=True)) == {("not_in_log", "car1", ((21, 22),))}
 
 
+def test_a_crash_record_is_looked_for_where_the_evidence_consumer_reads(line: Line) -> None:
+    priority = line.topics.priority.name
+    line.send("car1", range(21, 22), priority)
+    line.heartbeat("car1", 22)
+    line.take(only=line.topics.status.name)
+    line.archive()
+    waits = line.reconcile(deep=True)
+    assert not waits.caught_up and named(waits) == set(), "in the log, and the evidence consumer has not taken it yet"
+    assert ("behind", priority, ((0, 0),)) in {(one.verdict, one.name, one.ranges) for one in waits.verdicts}
+    topic_id = LogReader(line.bootstrap, [priority]).state().ids[priority]
+    with psycopg.connect(line.superuser) as connection:
+        connection.execute("INSERT INTO evidence_offsets VALUES (%s, 0, %s, 1)", (topic_id, priority))
+    assert named(line.reconcile(deep=True)) == {
+        ("confirmed_not_stored", "car1", ((21, 21),)), ("skipped", priority, ((0, 0),)),
+    }, "an offset moved over it"  # fmt: skip
+    line.execute(
+        "INSERT INTO evidence_ranges VALUES (%s, 1, %s, '{[21,22)}')",
+        line.devices["car1"].key, line.devices["car1"].tenant_id,
+    )  # fmt: skip
+    done = line.reconcile(deep=True)
+    assert done.caught_up and {one.verdict for one in done.verdicts} == {IN_STEP}
+
+
 def test_what_the_device_still_holds_is_explained(line: Line) -> None:
     line.heartbeat("car1", 25, held=((1, 21, 24),), at_ms=NOW_MS + 100)
     line.take(only=line.topics.status.name)
