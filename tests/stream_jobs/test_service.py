@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from contracts.limits import ALL_WIDTHS_S
 from contracts.tables import ROLE_SINK
 from contracts.topics import Topics
 from tests.stream_jobs.build import Device, add_devices, speed
@@ -75,8 +76,9 @@ def test_killed_in_the_middle_and_without_its_checkpoint_nothing_is_lost_or_doub
     ]
     wait_for(last.ready)
     closed = "SELECT count(*) FROM outbox WHERE topic = 'windows'"
-    windows = rows(dsn, "SELECT count(*) FROM window_aggregates")[0][0]
+    windows = 8 * len(ALL_WIDTHS_S)  # one of each width per device; the roll-ups follow the windows they are made of
     wait_for(lambda: rows(dsn, closed)[0][0] == windows)
+    assert rows(dsn, "SELECT count(*) FROM window_aggregates WHERE state = 1")[0][0] == windows
     metrics = last.get("/metrics")
     assert "fleetstream_ingest_samples_total" in metrics
     wait_for(lambda: f'fleetstream_ingest_lag_records{{topic="{live}"}} 0.0' in last.get("/metrics"))
