@@ -28,7 +28,7 @@ MAX_ID = 64
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One request; ``expires_ms`` is Unix epoch milliseconds."""
+    """One request; ``expires_ms`` and ``issued_ms`` (0: not told) are Unix epoch milliseconds of the cloud's clock."""
 
     command_id: str
     device: str
@@ -36,10 +36,14 @@ class Command:
     nonce: int
     expires_ms: int
     arguments: dict[str, Any] = field(default_factory=dict)
+    issued_ms: int = 0
 
 
 def encode_command(command: Command) -> bytes:
-    return json.dumps({"v": COMMAND_FORMAT, **asdict(command)}, separators=(",", ":")).encode()
+    body = asdict(command)
+    if not command.issued_ms:
+        del body["issued_ms"]
+    return json.dumps({"v": COMMAND_FORMAT, **body}, separators=(",", ":")).encode()
 
 
 def decode_command(data: bytes) -> Command:
@@ -52,11 +56,11 @@ def decode_command(data: bytes) -> Command:
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise Rejected("bad_command", str(error)) from error
     texts = (command.command_id, command.device, command.kind)
-    numbers = (command.nonce, command.expires_ms)
+    numbers = (command.nonce, command.expires_ms, command.issued_ms)
     if not all(isinstance(text, str) and 0 < len(text) <= MAX_ID for text in texts):
         raise Rejected("bad_command", f"an id, a device or a kind is no text of 1 to {MAX_ID} characters")
     if not all(type(number) is int and abs(number) < 2**63 for number in numbers):
-        raise Rejected("bad_command", "nonce or expiry is no 64-bit integer")
+        raise Rejected("bad_command", "nonce, expiry or time of issue is no 64-bit integer")
     if not isinstance(command.arguments, dict):
         raise Rejected("bad_command", "arguments are an object")
     return command
@@ -69,7 +73,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     EXPIRED = "expired"
     UNKNOWN = "unknown"
-    """The device was cut off while it worked; it will not try again."""
+    """The device was cut off while it worked, or lost its memory since; it will not try again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 A command is written down as *begun* before it is carried out and with its answer afterwards, together with what it
 changed (the sampling profile). So a power cut in between leaves a command that will never be carried out again and is
-answered with ``unknown``. The file outlives a damaged spool. It is bounded: an entry is forgotten only after its
-command has expired, and a device whose memory is full of others refuses new ones.
+answered with ``unknown``. The file outlives a damaged spool. When it is damaged itself, nobody can say what was done:
+every command issued before that is answered with ``unknown`` and left alone. It is bounded: an entry is forgotten only
+after its command has expired, and a device whose memory is full of others refuses new ones.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from contracts.command_menu import MAX_LIFE_MS
 from contracts.commands import Answer, Command, Outcome
+from contracts.limits import MAX_FUTURE_MS
 from edge_agent.errors import SpoolFullError
 from edge_agent.identity import sync_folder
 
@@ -25,6 +27,9 @@ MEMORY_FORMAT = 1
 MAX_REMEMBERED = 500
 MAX_KEPT_DETAIL = 2_000
 """Characters of an answer's detail that are remembered; a repeat of a longer answer says that it was cut."""
+
+UNDATED = 0
+"""In place of the moment of a loss that was found while the clock was not set."""
 
 
 @dataclass(slots=True)
@@ -38,11 +43,34 @@ class Entry:
 
 @dataclass(slots=True)
 class CommandMemory:
-    """Entries by nonce, and what commands left behind (``kept``)."""
+    """Entries by nonce, what commands left behind (``kept``), and when all of it was lost (None: never)."""
 
     path: Path
     entries: dict[int, Entry] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
+    lost_ms: int | None = None
+
+    def may_have_seen(self, command: Command, now_ms: int, clock_trusted: bool) -> bool:
+        """Whether it may have been carried out before a loss: issued before it, as far as two clocks can tell.
+
+        One that does not say when it was issued counts as issued as early as its expiry allows.
+        """
+        if self.lost_ms is None:
+            return False
+        if self.lost_ms == UNDATED:
+            if not clock_trusted:
+                return True
+            self.lose(now_ms)
+        issued_ms = command.issued_ms or command.expires_ms - MAX_LIFE_MS
+        return issued_ms <= self.lost_ms + MAX_FUTURE_MS
+
+    def lose(self, now_ms: int) -> None:
+        """Everything before this moment is forgotten. While the disk takes nothing only this process knows it."""
+        self.lost_ms = now_ms
+        try:
+            self._save()
+        except SpoolFullError as error:
+            log.warning("event=loss_not_written reason=%r", str(error))
 
     def begin(self, command: Command, now_ms: int, clock_trusted: bool) -> bool:
         """Write down that it begins; False when there is no room. Raises SpoolFullError: do nothing, ask later."""
@@ -73,7 +101,7 @@ class CommandMemory:
 
     def _save(self) -> None:
         rows = [[nonce, one.command_id, one.expires_ms, _told(one.answer)] for nonce, one in self.entries.items()]
-        body = {"v": MEMORY_FORMAT, "seen": rows, "kept": self.kept}
+        body = {"v": MEMORY_FORMAT, "seen": rows, "kept": self.kept, "lost": self.lost_ms}
         beside = self.path.with_suffix(self.path.suffix + ".new")
         try:
             with beside.open("w", encoding="ascii") as file:
@@ -86,20 +114,34 @@ class CommandMemory:
             raise SpoolFullError(f"cannot write {self.path.name}: {error}; free disk space") from error
 
 
-def read_memory(path: Path) -> CommandMemory:
-    """The file's memory; an absent one is empty, an unreadable one is set aside and told in the log."""
+def read_memory(path: Path, now_ms: int = UNDATED) -> CommandMemory:
+    """The file's memory; an absent one is empty. Of an unreadable one a copy stays beside it (``.damaged``), and a
+    memory that knows of its loss takes its place at once. ``now_ms``: UNDATED while the clock was not set."""
     try:
         body = json.loads(path.read_text(encoding="ascii"))
         entries = {
             int(nonce): Entry(str(name), min(int(expires_ms), 2**53), _answer(nonce, name, told))
             for nonce, name, expires_ms, told in body["seen"]
         }
-        return CommandMemory(path, entries, dict(body["kept"]))
+        lost_ms = body.get("lost")
+        return CommandMemory(path, entries, dict(body["kept"]), None if lost_ms is None else int(lost_ms))
     except FileNotFoundError:
         return CommandMemory(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.error("event=command_memory_unreadable file=%s reason=%r", path.name, str(error))
-        return CommandMemory(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        log.error("event=command_memory_unreadable file=%s kept_as=%s reason=%r", path.name, _keep(path), str(error))
+        memory = CommandMemory(path)
+        memory.lose(now_ms)
+        return memory
+
+
+def _keep(path: Path) -> str:
+    """Copied, not renamed: a power cut must never leave the name free, since absent means that nothing was done."""
+    aside = path.with_name(f"{path.name}.damaged")
+    try:
+        aside.write_bytes(path.read_bytes())
+    except OSError:
+        return "nothing"
+    return aside.name
 
 
 def lives_too_long(command: Command, now_ms: int) -> bool:

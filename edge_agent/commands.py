@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.command_menu import check_arguments
+from contracts.command_menu import MENU, check_arguments
 from contracts.commands import IDENTITY_CHANGED, Answer, Command, Outcome, decode_command
 from contracts.errors import Rejected
 from contracts.identity import IdentityNotice
@@ -73,6 +73,9 @@ class CommandDesk:
         if known is not None:
             self._answer(known.answer or _said(command, now_ms, Outcome.UNKNOWN, "interrupted"))
             return False
+        if _is_remembered(command) and self._memory.may_have_seen(command, now_ms, clock_trusted):
+            self._answer(_said(command, now_ms, Outcome.UNKNOWN, "memory_lost"))
+            return False
         if clock_trusted and command.expires_ms < now_ms:
             self._answer(_said(command, now_ms, Outcome.EXPIRED, ""))
             return False
@@ -120,6 +123,11 @@ class CommandDesk:
 
     def _answer(self, answer: Answer) -> None:
         self.unsent.append(answer)
+
+
+def _is_remembered(command: Command) -> bool:
+    kind = MENU.get(command.kind)
+    return kind is None or kind.remembered
 
 
 def _said(command: Command, now_ms: int, outcome: Outcome, reason: str, detail: dict[str, Any] | None = None) -> Answer:

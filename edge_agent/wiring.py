@@ -20,7 +20,7 @@ from contracts.edr.capsule import Signer
 from contracts.signals import Catalogue, catalogue
 from edge_agent.agent import Agent
 from edge_agent.clock import Clock, SystemClock
-from edge_agent.command_memory import read_memory
+from edge_agent.command_memory import UNDATED, read_memory
 from edge_agent.commands import Handler
 from edge_agent.harsh_braking import HarshBraking
 from edge_agent.journal import FileJournal, Journal, read_journal
@@ -94,7 +94,7 @@ def build_agent(
         on_receipt=crash.on_receipt if crash else on_receipt or _no_receipt,
         give_reserve=partial(release_reserve, settings.spool),
         take_reserve=partial(restore_reserve, settings.spool),
-        memory=read_memory(SpoolFiles(settings.spool.path).commands),
+        memory=read_memory(SpoolFiles(settings.spool.path).commands, clock.now_ms() if clock.trusted() else UNDATED),
         crash=crash,
         derive=_derive(settings, signals),
     )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contracts.command_menu import MAX_LIFE_MS
 from contracts.commands import Answer, Command, Outcome, encode_command
 from contracts.errors import Rejected
+from contracts.limits import MAX_FUTURE_MS
 from contracts.packet import Lane, Quality, decode_packet
 from contracts.signals import catalogue
 from edge_agent.command_memory import MAX_REMEMBERED, CommandMemory, Entry, read_memory
@@ -171,10 +172,50 @@ def test_never_twice_never_late(tmp_path_factory: pytest.TempPathFactory, steps:
     assert not any({"done", "unknown"} <= told for told in answers.values())
 
 
-def test_an_unreadable_memory_is_told_and_begins_anew(tmp_path: Path) -> None:
+def test_what_was_issued_before_the_memory_was_lost_is_unknown_and_left_alone(tmp_path: Path) -> None:
+    """A damaged file hides what was done: nothing from before runs again, over restarts too; what comes after does."""
+    path, done = tmp_path / "memory", []
+
+    def work(one: Command) -> Done:
+        done.append(one.nonce)
+        return Done()
+
+    def take(
+        nonce: int, issued_ms: int, at_ms: int = NOW_MS + 1_000, *, trusted: bool = True, kind: str = "ping"
+    ) -> str:
+        payload = encode_command(Command(f"c{nonce}", "car-1", kind, nonce, LATER, {}, issued_ms))
+        desk = CommandDesk("car-1", {"ping": work, "edr_receipt": work}, read_memory(path))
+        desk.take(payload, at_ms, trusted)
+        return " ".join(f"{one.outcome.value} {one.reason}".strip() for one in desk.unsent)
+
+    assert take(1, NOW_MS) == "done"
+    torn = path.read_bytes()[:-5]
+    path.write_bytes(torn)
+    assert take(1, NOW_MS, trusted=False) == "unknown memory_lost"
+    assert (tmp_path / "memory.damaged").read_bytes() == torn
+    assert take(2, NOW_MS + 7_200_000, trusted=False) == "unknown memory_lost", "nobody knows when it was lost"
+    assert take(1, NOW_MS) == take(2, 0) == "unknown memory_lost", "who does not say when it was issued may be old"
+    assert take(3, NOW_MS + 1_000 + MAX_FUTURE_MS) == "unknown memory_lost", "two clocks are never the same"
+    assert take(4, NOW_MS, kind="edr_receipt") == ""
+    assert take(5, NOW_MS + 1_001 + MAX_FUTURE_MS, NOW_MS + 2_000) == "done"
+    assert take(1, NOW_MS) == "unknown memory_lost"
+    assert done == [1, 4, 5]
+
+
+def test_a_loss_that_the_disk_does_not_take_is_known_again_after_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "memory"
     path.write_text('{"v": 1, "seen": [[1, "c"', encoding="ascii")
-    assert read_memory(path).entries == {}
+
+    def full(*_: object) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        assert read_memory(path, NOW_MS).lost_ms == NOW_MS
+    assert read_memory(path, NOW_MS + 5).lost_ms == NOW_MS + 5
+    assert read_memory(path, NOW_MS + 9).lost_ms == NOW_MS + 5
 
 
 # -- snapshots --------------------------------------------------------------------------------------------------------
