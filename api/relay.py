@@ -4,7 +4,7 @@ A row is marked after Kafka has it, so a kill in between repeats it and never lo
 is kept: one relay works at a time, a batch is sent in order, and after a record that Kafka did not take nothing of its
 key counts as delivered. When it becomes the relay it writes the whole device registry once, so that a Kafka that lost
 its topics learns it again. Devices reach the gateway only through here: the beat on the registry topic says that the
-outbox was read, at what time.
+outbox was read, at what time. The book goes before the registry: a device that may send is one that a restore knows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from contracts.topics import KafkaTopic, Topics
 
 REGISTRY = "registry"
 EPOCHS = "epochs"
-OUTBOX_TOPICS = (REGISTRY, EPOCHS, "book", "windows", "commands", "events", "latest")
+BOOK = "book"
+OTHERS = (EPOCHS, BOOK, "windows", "commands", "events", "latest")
+OUTBOX_TOPICS = (REGISTRY, *OTHERS)
 """Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
 
 UNBLOCK_S = 60.0
@@ -150,7 +152,10 @@ class Relay:
         now_s = self.clock.elapsed_s()
         self._blocked = {key: until for key, until in self._blocked.items() if until > now_s}
         registry = await self.store.waiting((REGISTRY,), tuple(self._blocked), self.pace.batch)
-        rows = registry or await self.store.waiting(OUTBOX_TOPICS, tuple(self._blocked), self.pace.batch)
+        if registry:
+            await self._publish_book()
+        # asked for without the registry: a device enrolled since then would go along with its book, not after it
+        rows = registry or await self.store.waiting(OTHERS, tuple(self._blocked), self.pace.batch)
         if rows:
             await self._publish(rows)
         told = not registry and not any(key.startswith(f"{REGISTRY}:") for key in self._blocked)
@@ -160,6 +165,11 @@ class Relay:
             self._next_care_s = now_s + HOUSEKEEPING_S
             await self._care()
         return bool(registry) or len(rows) == self.pace.batch
+
+    async def _publish_book(self) -> None:
+        """All of the book that waits; asked after the registry's rows, so it has what was committed with them."""
+        while book := await self.store.waiting((BOOK,), tuple(self._blocked), self.pace.batch):
+            await self._publish(book)
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> None:
         records = [Record(self._topic(row.topic).name, row.kafka_key.encode(), row.kafka_value) for row in rows]
@@ -195,15 +205,19 @@ class Relay:
     async def _tell_registry(self) -> None:
         """Every device and its known epochs once; the outbox rows that follow have the last word."""
         registered, revoked = await self.store.registry()
+        book = [Record(self.topics.book.name, key.encode(), page) for key, page in await self.store.book()]
         topic = self.topics.registry.name
         records = [Record(topic, one.device.encode(), encode_registration(one)) for one in registered]
         records += [Record(topic, device.encode(), None) for device in revoked]
-        records += [Record(self.topics.book.name, key.encode(), page) for key, page in await self.store.book()]
         records += [Record(self.topics.epochs.name, key.encode(), known) for key, known in await self.store.epochs()]
+        await self._publish_whole(book)
+        await self._publish_whole(records)
+        log.info("event=registry_told devices=%d revoked=%d", len(registered), len(revoked))
+
+    async def _publish_whole(self, records: Sequence[Record]) -> None:
         for start in range(0, len(records), self.pace.batch):
             if not all(await self.publisher.publish(records[start : start + self.pace.batch])):
                 raise KafkaUnavailable("Kafka did not take the whole registry; it is sent again")
-        log.info("event=registry_told devices=%d revoked=%d", len(registered), len(revoked))
 
     def _topic(self, name: str) -> KafkaTopic:
         topic: KafkaTopic = getattr(self.topics, name)

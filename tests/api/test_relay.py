@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -19,13 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.errors import StoreUnavailable
-from api.kafka import KafkaPublisher
+from api.kafka import KafkaPublisher, Record
 from api.metrics import Metrics
 from api.queries.outbox import Outbox, OutboxRow
 from api.relay import Clock, Relay, RelayPace, settle
 from contracts.registry import BEAT_KEY, decode_beat, decode_registration
 from contracts.topics import Topics
-from infra.enrol import revoke
+from infra.enrol import Enrolment, revoke
 from tests.api.fix_api import Fleet
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,7 @@ def devices_are_told(fleet: Fleet) -> None:
     """Mark what enrolment left in the outbox: devices go first, and these tests are about what follows."""
     with psycopg.connect(fleet.sink_dsn) as connection:
         connection.execute("UPDATE outbox SET published_at = now() WHERE topic = 'registry'")
+        connection.execute("DELETE FROM outbox WHERE topic = 'book'")
 
 
 def test_devices_go_before_a_flood_of_other_rows(fleet: Fleet, kafka_bootstrap: str, topic_prefix: str) -> None:
@@ -109,6 +111,48 @@ def test_devices_go_before_a_flood_of_other_rows(fleet: Fleet, kafka_bootstrap: 
     with psycopg.connect(fleet.sink_dsn) as connection:
         order = connection.execute("SELECT topic FROM outbox ORDER BY published_at, outbox_id LIMIT 1").fetchone()
     assert order == ("registry",)
+
+
+class Shelf(KafkaPublisher):
+    """Keeps what is published, call by call; ``meanwhile`` happens in the middle of each call."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        super().__init__("127.0.0.1:1")
+        self.calls: list[list[tuple[str, bytes]]] = []
+        self._meanwhile = meanwhile
+
+    async def publish(self, records: Sequence[Record]) -> list[bool]:
+        self._meanwhile()
+        self.calls.append([(one.topic, one.key) for one in records])
+        return [True] * len(records)
+
+
+def test_the_book_has_a_device_before_the_gateway_does(fleet: Fleet) -> None:
+    """Else a store that is lost in between comes back without a device whose packets are in the log."""
+    topics = Topics("t")
+    outbox(fleet, "windows", *((f"w{n}", b"x") for n in range(20)))
+
+    def enrol_one_more() -> None:
+        if "late-1" not in fleet.devices:
+            fleet.enrol(Enrolment("late-1", "north", "Late", "car"))
+
+    async def scenario(shelf: Shelf, whole: bool) -> None:
+        relay = replace(make_relay(fleet, "127.0.0.1:1", "t", batch=3), publisher=shelf)
+        assert await relay.store.open()
+        if whole:
+            await relay._tell_registry()
+        while await relay.pass_once():
+            pass
+        await relay.store.close()
+
+    rows, everybody = Shelf(enrol_one_more), Shelf()
+    asyncio.run(scenario(rows, whole=False))
+    asyncio.run(scenario(everybody, whole=True))
+    for shelf in (rows, everybody):
+        called = {record: number for number, call in reversed([*enumerate(shelf.calls)]) for record in call}
+        for device, key in fleet.devices.items():
+            page = called[topics.book.name, f"devices/{key}".encode()]
+            assert page < called[topics.registry.name, device.encode()], f"{device} was told before its page"
 
 
 def test_devices_reach_the_registry_topic_and_leave_it(fleet: Fleet, kafka_bootstrap: str, topic_prefix: str) -> None:
@@ -287,6 +331,7 @@ def test_rows_of_a_topic_that_nobody_knows_wait_and_are_counted(fleet: Fleet) ->
 
 
 def test_old_published_rows_are_pruned_and_waiting_ones_never(fleet: Fleet) -> None:
+    fleet.execute("DELETE FROM outbox WHERE topic = 'book'")
     fleet.execute("UPDATE outbox SET published_at = now() - interval '2 hours' WHERE kafka_key = 'north-1'")
     fleet.execute("UPDATE outbox SET created_at = now() - interval '1 year'")
 
