@@ -4,7 +4,8 @@ A command is written down as *begun* before it is carried out and with its answe
 changed (the sampling profile). So a power cut in between leaves a command that will never be carried out again and is
 answered with ``unknown``. The file outlives a damaged spool. When it is damaged itself, nobody can say what was done:
 every command issued before that is answered with ``unknown`` and left alone. It is bounded: an entry is forgotten only
-after its command has expired, and a device whose memory is full of others refuses new ones.
+after its command has expired, and a device whose memory is full of others refuses new ones. What was not begun
+(expired, refused) is written down with its answer before that is told, since for the cloud it is final.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from edge_agent.identity import sync_folder
 log = logging.getLogger("edge_agent.commands")
 MEMORY_FORMAT = 1
 MAX_REMEMBERED = 500
+MAX_DECLINED = 100
+"""Room beyond that for commands that were not begun: that a full memory refused one must be remembered, too."""
+
 MAX_KEPT_DETAIL = 2_000
 """Characters of an answer's detail that are remembered; a repeat of a longer answer says that it was cut."""
 
@@ -34,7 +38,7 @@ UNDATED = 0
 
 @dataclass(slots=True)
 class Entry:
-    """One command that was begun; ``answer`` is None until it ended."""
+    """One command; ``answer`` is None from its begin until it ended."""
 
     command_id: str
     expires_ms: int
@@ -74,11 +78,18 @@ class CommandMemory:
 
     def begin(self, command: Command, now_ms: int, clock_trusted: bool) -> bool:
         """Write down that it begins; False when there is no room. Raises SpoolFullError: do nothing, ask later."""
-        if len(self.entries) >= MAX_REMEMBERED:
+        return self._add(command, None, MAX_REMEMBERED, now_ms, clock_trusted)
+
+    def decline(self, command: Command, answer: Answer, now_ms: int, clock_trusted: bool) -> bool:
+        """Write down how one ended that never began; False when there is no room. Raises SpoolFullError."""
+        return self._add(command, answer, MAX_REMEMBERED + MAX_DECLINED, now_ms, clock_trusted)
+
+    def _add(self, command: Command, answer: Answer | None, room: int, now_ms: int, clock_trusted: bool) -> bool:
+        if len(self.entries) >= room:
             self._forget_expired(now_ms, clock_trusted)
-        if len(self.entries) >= MAX_REMEMBERED:
+        if len(self.entries) >= room:
             return False
-        self.entries[command.nonce] = Entry(command.command_id, command.expires_ms)
+        self.entries[command.nonce] = Entry(command.command_id, command.expires_ms, answer)
         try:
             self._save()
         except SpoolFullError:

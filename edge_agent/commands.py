@@ -1,8 +1,9 @@
 """What the cloud may ask of the device: each request carried out once, never after its expiry, always answered.
 
 The desk checks a command, writes down that it begins, hands it to its handler and keeps the answer until the uplink
-takes it. A repeat is answered again from memory. ``edr_receipt`` goes to whoever keeps receipts (the crash recorder),
-as often as it comes. What is not addressed to this device, or cannot be read, is counted and changes nothing.
+takes it. A repeat is answered again from memory, also of what expired or was refused: for the cloud that is final, so
+it is never carried out later, whatever the clock then says. ``edr_receipt`` goes to whoever keeps receipts (the crash
+recorder), as often as it comes. What is not addressed to this device, or cannot be read, is counted and changes nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class CommandDesk:
             self._answer(_said(command, now_ms, Outcome.UNKNOWN, "memory_lost"))
             return False
         if clock_trusted and command.expires_ms < now_ms:
-            self._answer(_said(command, now_ms, Outcome.EXPIRED, ""))
+            self._decline(command, _said(command, now_ms, Outcome.EXPIRED, ""), clock_trusted)
             return False
         try:
             kind = check_arguments(command.kind, command.arguments)
@@ -87,8 +88,19 @@ class CommandDesk:
                 return True
             return self._carry_out(command, handler, now_ms, clock_trusted)
         except Rejected as error:
-            self._answer(_said(command, now_ms, Outcome.REFUSED, error.reason, {"text": error.detail[:200]}))
+            detail = {"text": error.detail[:200]}
+            self._decline(command, _said(command, now_ms, Outcome.REFUSED, error.reason, detail), clock_trusted)
             return False
+
+    def _decline(self, command: Command, answer: Answer, clock_trusted: bool) -> None:
+        """Tell it once it is written down. Otherwise say nothing: the cloud asks again while there is time."""
+        try:
+            if _is_remembered(command) and not self._memory.decline(command, answer, answer.at_ms, clock_trusted):
+                raise SpoolFullError("the memory of commands is full")
+        except SpoolFullError as error:
+            log.warning("event=command_waits command=%s reason=%r", command.command_id, str(error))
+            return
+        self._answer(answer)
 
     def _handler(self, kind: str) -> Handler:
         handler = self._handlers.get(kind)

@@ -15,7 +15,7 @@ from contracts.errors import Rejected
 from contracts.limits import MAX_FUTURE_MS
 from contracts.packet import Lane, Quality, decode_packet
 from contracts.signals import catalogue
-from edge_agent.command_memory import MAX_REMEMBERED, CommandMemory, Entry, read_memory
+from edge_agent.command_memory import MAX_DECLINED, MAX_REMEMBERED, CommandMemory, Entry, read_memory
 from edge_agent.commands import CommandDesk, Done
 from edge_agent.outage import Absence
 from edge_agent.sampling import Sampler
@@ -115,10 +115,42 @@ def test_a_full_memory_refuses_and_forgets_only_what_has_expired(tmp_path: Path)
     desk = CommandDesk("car-1", {"ping": lambda _: None}, memory)
     desk.take(command("ping", 9_999), NOW_MS, True)
     assert desk.unsent[-1].reason == "memory_full"
-    desk.take(command("ping", 9_999, LATER + 10_000), LATER + 1, False)
+    desk.take(command("ping", 9_998, LATER + 10_000), LATER + 1, False)
     assert desk.unsent[-1].reason == "memory_full", "a clock that was never set knows nothing of expiries"
-    assert desk.take(command("ping", 9_999, LATER + 10_000), LATER + 1, True)
-    assert list(memory.entries) == [9_999]
+    assert desk.take(command("ping", 9_997, LATER + 10_000), LATER + 1, True)
+    assert list(memory.entries) == [9_998, 9_997]
+
+
+def test_what_was_refused_or_expired_is_never_carried_out_later(tmp_path: Path) -> None:
+    """The cloud takes both for final: neither room, nor a clock set right, nor an agent that knows more changes it."""
+    path, year_ms = tmp_path / "memory", 365 * 86_400_000
+    memory = CommandMemory(path)
+    for nonce in range(MAX_REMEMBERED):
+        memory.entries[-nonce] = Entry("c", LATER)
+    handlers: dict[str, Any] = {"ping": lambda _: None}
+    desk = CommandDesk("car-1", handlers, memory)
+    desk.take(command("ping", 1), NOW_MS, True)
+    memory.entries = {nonce: entry for nonce, entry in memory.entries.items() if nonce > 0}
+    desk.take(command("ping", 2), NOW_MS + year_ms, True)
+    desk.take(command("ping", 3), NOW_MS - year_ms, True)
+    desk.take(command("flush", 4), NOW_MS, True)
+    reasons = ["memory_full", "", "bad_expiry", "unknown_kind"]
+    first = list(desk.unsent)
+    assert [one.reason for one in first] == reasons
+    again = CommandDesk("car-1", handlers | {"flush": lambda _: None}, read_memory(path))
+    for nonce, kind in ((1, "ping"), (2, "ping"), (3, "ping"), (4, "flush")):
+        assert not again.take(command(kind, nonce), NOW_MS, True)
+    assert list(again.unsent) == first
+
+
+def test_without_room_to_remember_a_refusal_nothing_is_said(tmp_path: Path) -> None:
+    memory = CommandMemory(tmp_path / "memory")
+    for nonce in range(MAX_REMEMBERED + MAX_DECLINED):
+        memory.entries[-nonce] = Entry("c", LATER)
+    desk = CommandDesk("car-1", {"ping": lambda _: None}, memory)
+    assert not desk.take(command("ping", 1), NOW_MS, True)
+    assert not desk.unsent and 1 not in memory.entries
+    assert desk.take(command("ping", 1, LATER + 10_000), LATER + 1, True), "it was never told as refused"
 
 
 def test_a_disk_that_takes_nothing_means_later(tmp_path: Path) -> None:
@@ -129,38 +161,44 @@ def test_a_disk_that_takes_nothing_means_later(tmp_path: Path) -> None:
     assert desk.take(command("ping", 1), NOW_MS, True)
 
 
+YEAR_MS = 365 * 86_400_000
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["deliver", "restart", "cut", "pass"]), st.integers(1, 4), st.integers(0, 3_000), st.booleans()
+        st.sampled_from(["deliver", "restart", "cut", "pass", "clock"]), st.integers(1, 4), st.integers(0, 3_000),
+        st.booleans(),
     ),
     max_size=40,
-)
+)  # fmt: skip
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps=steps)
 def test_never_twice_never_late(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
-    """Deliveries, repeats, restarts, cuts in the middle of the work, time passing, a clock that may not be set."""
+    """Deliveries, repeats, restarts, cuts in the middle of the work, time passing, a clock that may not be set or is
+    a year wrong. What was told as final stays: neither another answer nor work comes after it."""
     path = tmp_path_factory.mktemp("desk") / "memory"
     carried: list[tuple[int, int, bool]] = []
-    now, cut_next, trusted = NOW_MS, False, True
+    now, wrong_ms, cut_next, trusted = NOW_MS, 0, False, True
+    answers: dict[int, set[str]] = {}
 
     def work(one: Command) -> Done:
-        carried.append((one.nonce, now, trusted))
+        assert one.nonce not in answers, "carried out after an answer was told"
+        carried.append((one.nonce, now + wrong_ms, trusted))
         if cut_next:
             raise KeyboardInterrupt
         return Done({"n": one.nonce})
 
     desk = CommandDesk("car-1", {"ping": work}, read_memory(path))
-    answers: dict[int, set[str]] = {}
     for what, nonce, by, trusted in steps:
         now += by
         cut_next = what == "cut"
         if what == "restart":
             desk = CommandDesk("car-1", {"ping": work}, read_memory(path))
+        elif what == "clock":
+            wrong_ms = (nonce % 3 - 1) * YEAR_MS
         elif what in ("deliver", "cut"):
             try:
-                desk.take(command("ping", nonce, NOW_MS + 2_000 * nonce), now, trusted)
+                desk.take(command("ping", nonce, NOW_MS + 2_000 * nonce), now + wrong_ms, trusted)
             except KeyboardInterrupt:
                 desk = CommandDesk("car-1", {"ping": work}, read_memory(path))
             for one in desk.unsent:
@@ -169,7 +207,7 @@ def test_never_twice_never_late(tmp_path_factory: pytest.TempPathFactory, steps:
     nonces = [nonce for nonce, _, _ in carried]
     assert len(nonces) == len(set(nonces))
     assert all(at <= NOW_MS + 2_000 * nonce for nonce, at, was_trusted in carried if was_trusted)
-    assert not any({"done", "unknown"} <= told for told in answers.values())
+    assert all(len(told) == 1 for told in answers.values())
 
 
 def test_what_was_issued_before_the_memory_was_lost_is_unknown_and_left_alone(tmp_path: Path) -> None:
