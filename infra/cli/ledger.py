@@ -1,6 +1,7 @@
 """``fleetstream ledger``: what happened to every packet that an agent accepted, from identities.
 
-Exit code 4 when something accepted is neither stored nor accounted for and the fleet has had time to deliver it.
+Exit code 4 when a gap is open: something accepted is neither stored nor accounted for, for longer than the gap watch's
+limit. With ``--settled`` as soon as anything is missing, also what devices still hold.
 """
 
 from __future__ import annotations
@@ -61,10 +62,15 @@ def ledger(
     missing: bool = typer.Option(
         False, "--missing", help="Only what is missing or dropped: ranges, where, since when."
     ),
-    settled: bool = typer.Option(False, "--settled", help="Treat what is on its way as missing (exit code 4)."),
+    settled: bool = typer.Option(
+        False, "--settled", help="Exit 4 also for what is missing for a moment or still held by devices."
+    ),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Per device and boot epoch: accepted, confirmed, stored, suppressed, dropped, set aside, missing."""
+    """Per device and boot epoch: accepted, confirmed, stored, suppressed, dropped, set aside, missing.
+
+    Exit code 4 when a gap is open (`--missing` shows it).
+    """
     rows, drops, gaps = read_all(reader_dsn(open_stack(load_settings())), device, ended=as_json and not missing)
     total = totals(rows)
     shown = [row for row in rows if row["missing_packets"]] if missing else rows
@@ -80,7 +86,7 @@ def ledger(
             f"packets; – nobody has said it. On devices: {_known(total['held_packets'])} packets. "
             f"Never accepted: {_known(total['not_accepted_samples'])} samples. Which, where, since when: --missing"
         )
-    if settled and total["missing_packets"]:
+    if any(gap["state"] == "open" for gap in gaps) or (settled and total["missing_packets"]):
         raise typer.Exit(EXIT_MISSING)
 
 

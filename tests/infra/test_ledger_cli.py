@@ -59,7 +59,7 @@ def test_json_tells_every_part(run: Run) -> None:
     done = run("--json", "--device", "car-1")
     body: dict[str, Any] = json.loads(done.stdout)
     [row] = body["devices"]
-    assert done.exit_code == 0
+    assert done.exit_code == command.EXIT_MISSING, "a gap is open"
     assert (row["accepted_packets"], row["stored_packets"], row["confirmed_packets"]) == (11, 7, 9)
     assert (row["held_packets"], row["dropped_packets"], row["missing_packets"]) == (1, 1, 3)
     assert (row["on_its_way_packets"], row["on_its_way"]) == (2, "{[7,8),[11,12)}")
@@ -87,7 +87,20 @@ def test_missing_says_which_where_and_since_when(run: Run) -> None:
     assert "nothing is missing" in run("--missing", "--device", "car-2").stdout
 
 
-def test_settled_makes_missing_an_error(run: Run) -> None:
+def test_an_open_gap_is_an_error_and_a_young_or_ended_one_is_not(run: Run, role_dsn: Callable[[str], str]) -> None:
+    for arguments in ((), ("--missing",), ("--json",), ("--device", "car-1")):
+        assert run(*arguments).exit_code == command.EXIT_MISSING
+    assert run("--device", "car-2").exit_code == 0
+    for change in ("opened_at = NULL", "opened_at = now(), ended_at = now(), outcome = 'stored', missing = '{}'"):
+        with psycopg.connect(role_dsn(ROLE_SINK)) as connection:
+            connection.execute(f"UPDATE ledger_gaps SET {change}".encode())
+        assert run("--json").exit_code == run("--missing").exit_code == 0
+
+
+def test_settled_makes_missing_an_error(run: Run, role_dsn: Callable[[str], str]) -> None:
+    with psycopg.connect(role_dsn(ROLE_SINK)) as connection:
+        connection.execute("DELETE FROM ledger_gaps")
+    assert run().exit_code == 0
     assert run("--settled").exit_code == command.EXIT_MISSING
     assert run("--settled", "--device", "car-2").exit_code == 0
 
