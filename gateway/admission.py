@@ -165,6 +165,9 @@ class Admission:
             raise Rejected("device_mismatch", f"packet says {header.device}, topic says {registered.device}")
         if header.tenant != registered.tenant:
             raise Rejected("tenant_mismatch", f"packet says {header.tenant}")
+        if self._is_anothers(registered.device, header.boot_epoch, header.nonce):
+            return self._conflict(message, registered.device, header.boot_epoch, header.nonce)
+        self._claims.claim(registered.device, header.boot_epoch, header.nonce)
         if header.lane != lane:
             raise Rejected("lane_mismatch", f"packet says {header.lane}, topic says {channel}")
         recording = registered.kind == RECORDING_KIND
@@ -173,9 +176,6 @@ class Admission:
             raise Rejected("future", f"{ahead_ms} ms ahead of receipt")
         if -ahead_ms > MAX_PAST_MS and not recording:
             raise Rejected("far_past", f"{-ahead_ms} ms before receipt")
-        if self._is_anothers(registered.device, header.boot_epoch, header.nonce):
-            return self._conflict(message, registered.device, header.boot_epoch, header.nonce)
-        self._claims.claim(registered.device, header.boot_epoch, header.nonce)
         record = self._stamped(self._lane_topics[lane], message, registered, FLAG_RECORDING if recording else 0)
         identity = Identity(header.boot_epoch, header.nonce, header.seq)
         return Accepted(record, registered.device, identity, channel == UP_PRIORITY)
@@ -216,8 +216,13 @@ class Admission:
         return Record(topic, registered.device.encode(), message.payload, (STAMP_HEADER, stamp))
 
     def _refuse(self, message: Inbound, device: str, reason: str, detail: str = "", *, named: bool = True) -> Refused:
-        """``named`` False: its sequence number is another packet's, so it is neither kept nor confirmed."""
+        """``named`` False: its sequence number is another packet's, so it is neither kept nor confirmed.
+
+        The same holds, whatever the reason, for a number under another run's epoch: it would explain that run's loss.
+        """
         identity = self._identity(message.payload) if device and named else None
+        if identity is not None and self._is_anothers(device, identity.boot_epoch, identity.nonce):
+            identity = None
         registered = self._registry.get(device)
         letter = DeadLetter(
             reason=reason,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from contracts.commands import Answer, Outcome, encode_answer
 from contracts.identity import IdentityNotice, KnownEpochs, decode_known, decode_notice, encode_known, encode_notice
+from contracts.limits import MAX_FUTURE_MS, MAX_PAST_MS
 from contracts.stamp import decode_dead_letter
 from contracts.status import encode_status
 from contracts.topics import Topics, up_topic
@@ -58,6 +59,27 @@ def test_until_the_store_speaks_an_epoch_is_his_who_came_first() -> None:
     assert isinstance(beat, Refused) and isinstance(hear(222, 2, epoch=9), Accepted)
     told["car-1"] = KnownEpochs(7, {7: 222})
     assert isinstance(hear(111, 3), Refused) and isinstance(hear(222, 3), Accepted), "the store's word is above it"
+
+
+def test_a_clones_refused_packet_explains_no_loss_of_the_original() -> None:
+    """Whatever else is wrong with it: no number in the letter, no confirmation."""
+    wrong_clock, long_ago = NOW_MS + MAX_FUTURE_MS + 1, NOW_MS - MAX_PAST_MS - 1
+    for verdict in (
+        judge(frame(epoch=1, seq=5, base_ms=wrong_clock)),
+        judge(frame(epoch=1, seq=5, base_ms=long_ago)),
+        judge(frame(epoch=1, seq=5), "backlog"),
+        judge(frame(epoch=1, seq=5, tenant="rival")),
+    ):
+        assert isinstance(verdict, Refused) and verdict.identity is None
+        letter = decode_dead_letter(verdict.record.header[1])
+        assert (letter.boot_epoch, letter.seq) == (0, 0)
+    own = judge(frame(epoch=9, seq=5, base_ms=wrong_clock))
+    assert isinstance(own, Refused) and own.identity is not None, "its own refused packet does explain it"
+    admission = Admission(TOPICS, {"car-1": registration()})
+    for nonce in (111, 222):
+        payload = frame(epoch=1, seq=5, nonce=nonce, base_ms=wrong_clock)
+        verdict = admission.admit(Inbound(up_topic("car-1", "live"), payload, False, NOW_MS))
+        assert isinstance(verdict, Refused) and (verdict.identity is not None) == (nonce == 111)
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 5), st.integers(1, 3)), max_size=60))
