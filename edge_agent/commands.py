@@ -3,7 +3,7 @@
 The desk checks a command, writes down that it begins, hands it to its handler and keeps the answer until the uplink
 takes it. A repeat is answered again from memory, also of what expired or was refused: for the cloud that is final, so
 it is never carried out later, whatever the clock then says. ``edr_receipt`` goes to whoever keeps receipts (the crash
-recorder), as often as it comes. What is not addressed to this device, or cannot be read, is counted and changes nothing.
+recorder), as often as it comes. What is not addressed to this device, or cannot be read, is counted and left alone.
 """
 
 from __future__ import annotations
