@@ -17,6 +17,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from contracts.locks import MIGRATE_LOCK
 from contracts.signals import Signal, catalogue
 from contracts.tables import (
     PACKET_RETENTION_DAYS,
@@ -31,9 +32,6 @@ from contracts.tables import (
 from infra.errors import MigrationRefused
 
 FOLDER = Path(__file__).parent / "migrations"
-LOCK_CLASS = 7_310_001
-"""First half of our advisory lock keys; any constant that no other program of the cluster uses."""
-
 _FILE_NAME = re.compile(r"\d{3}_[a-z0-9_]+\.sql")
 _SIGNAL_COLUMNS = (
     "signal", "path", "unit", "datatype", "exponent", "minimum", "maximum", "kind", "axis", "retention", "grace_s",
@@ -139,7 +137,7 @@ def maintain(
 def _lock(connection: Connection, what: str) -> None:
     key = int.from_bytes(hashlib.sha256(what.encode()).digest()[:4], "big", signed=True)
     hold = "pg_advisory_lock" if connection.autocommit else "pg_advisory_xact_lock"
-    connection.execute(f"SELECT {hold}(%s, %s)", (LOCK_CLASS, key))
+    connection.execute(f"SELECT {hold}(%s, %s)", (MIGRATE_LOCK, key))
 
 
 def _role_options(role: str, password: str | None) -> sql.Composed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
+from contracts.locks import SIDE_DOORS_LOCK
 from contracts.names import check_name
 from contracts.tables import ROLE_TENANT, ROLES
 from infra.errors import SetupError
@@ -20,8 +21,6 @@ CONNECTIONS = 5
 """Open sessions one tenant may have at once."""
 STATEMENT_TIMEOUT = "60s"
 WORK_MEMORY = "16MB"
-SIDE_DOORS_LOCK = 7_310_004
-"""First half of the advisory lock's key: two commands at once would change the same rights."""
 
 Connection = psycopg.Connection[tuple[object, ...]]
 

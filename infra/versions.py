@@ -18,9 +18,10 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from contracts.locks import MIGRATE_LOCK
 from contracts.tables import PACKET_TABLE
 from infra.errors import RebuildRefused
-from infra.migrate import LOCK_CLASS, maintain, migrate
+from infra.migrate import maintain, migrate
 
 REBUILT: Final = (
     "ingest_offsets", "seen_ranges", PACKET_TABLE, "window_aggregates", "latest_values", "agent_gaps", "agent_status",
@@ -65,7 +66,7 @@ def check_name(name: str, live: str) -> None:
 def one_at_a_time(dsn: str, name: str) -> Iterator[None]:
     """Only one rebuild, compare, swap or drop works on a version. Raises RebuildRefused when another one does."""
     with psycopg.connect(dsn, autocommit=True) as connection:
-        got = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (LOCK_CLASS, f"version {name}"))
+        got = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (MIGRATE_LOCK, f"version {name}"))
         if got.fetchone() != (True,):
             raise RebuildRefused(f"another command works on {name} just now; nothing was changed: wait for it")
         yield

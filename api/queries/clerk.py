@@ -19,10 +19,10 @@ from psycopg.rows import class_row
 from api.errors import StoreUnavailable
 from contracts.command_life import OPEN, State
 from contracts.commands import Answer, Command, encode_command
+from contracts.locks import CLERK_LOCK
 from contracts.packet import DropReason
 
 log = logging.getLogger(__name__)
-CLERK_LOCK: Final = 7_310_005
 LOCK: Final = """
 SELECT pg_try_advisory_lock(%s, (SELECT oid::bigint::bit(32)::integer FROM pg_namespace
                                  WHERE nspname = current_schema()))

@@ -15,13 +15,13 @@ import psycopg
 from psycopg.rows import class_row, tuple_row
 
 from api.errors import StoreUnavailable
+from contracts.locks import RELAY_LOCK
 from contracts.registry import Registration
 
-RELAY_LOCK = 7_310_002
-"""First half of our advisory lock's key; the second is the schema's name, so that parallel stacks do not meet and a
-schema that is exchanged for another (``fleetstream swap``) does not let a second relay in."""
-
 LOCK = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
+"""By the schema's name, so that parallel stacks do not meet and a schema that is exchanged for another
+(``fleetstream swap``) does not let a second relay in."""
+
 WAITING = """
 SELECT outbox_id, topic, kafka_key, kafka_value FROM outbox
 WHERE published_at IS NULL AND topic = ANY(%(topics)s) AND NOT (topic || ':' || kafka_key = ANY(%(blocked)s))

@@ -119,7 +119,7 @@ SELECT count(*) FROM taken"""
 A roll-up waits to the full minute after its grace, because its parts know receive times by the minute: a part's late
 minute is late for the roll-up when it lies wholly after that moment. So ``revision`` follows from the log here too."""
 
-HOLD: Final = "SELECT pg_advisory_xact_lock(7310002, 'finality'::regclass::oid::integer)"
+HOLD: Final = "SELECT pg_advisory_xact_lock(%s, 'finality'::regclass::oid::integer)"
 
 MOVE_FINALITY: Final = """
 INSERT INTO finality AS f (final_before) SELECT at_ms(%(before)s)

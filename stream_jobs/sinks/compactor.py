@@ -22,14 +22,12 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 
 from contracts.errors import TryLater
+from contracts.locks import COMPACTOR_LOCK
 from stream_jobs.arithmetic import Bools, Ints
 from stream_jobs.compaction import SLOT_MS, Block, HotPackets, Run, compact, narrow
 from stream_jobs.scales import catalogue_scales
 from stream_jobs.sinks.connection import Connection, connect
 from stream_jobs.sinks.pgbinary import COPY_HEADER, COPY_TRAILER, POSTGRES_EPOCH_MS, float8s, int2s, int4s, int8s
-
-LOCK: Final = 7_310_003
-"""First half of our advisory lock's key; the second is the schema's oid."""
 
 PACKETS_AT_ONCE: Final = 20_000
 """Packets of one transaction; some tens of megabytes of arrays."""
@@ -92,7 +90,7 @@ class Compactor:
         try:
             with connect(self._dsn) as connection:
                 _load_arrays(connection)
-                found = connection.execute(TRY_LOCK, (LOCK,)).fetchone()
+                found = connection.execute(TRY_LOCK, (COMPACTOR_LOCK,)).fetchone()
                 if found is None or not found[0]:
                     done.busy = True
                     return done

@@ -12,13 +12,11 @@ from psycopg.types.range import Int8Range
 
 from contracts.errors import TryLater
 from contracts.gap_event import CLOSED, EXPLAINED, MOST_RANGES, OPENED, GapEvent, encode_gap_event
+from contracts.locks import WATCH_LOCK
 from contracts.ranges import Range, count
 from stream_jobs.gaps import Change, Gap, Ranges
 from stream_jobs.sinks.connection import Connection, connect
 from stream_jobs.sinks.writers import at
-
-WATCH_LOCK: Final = 7_310_003
-"""First half of the advisory lock's key, the schema's oid is the second: two watchers never write at once."""
 
 LOCK: Final = """
 SELECT pg_try_advisory_xact_lock(%s, (SELECT oid::bigint::bit(32)::integer FROM pg_namespace

@@ -10,6 +10,7 @@ import psycopg
 
 from contracts.errors import TryLater
 from contracts.limits import ROLLUP_WIDTHS_S, WINDOW_WIDTHS_S
+from contracts.locks import FINALITY_LOCK
 from stream_jobs.scales import catalogue_scales
 from stream_jobs.sinks.closing import CLOSE, HOLD, MOVE_FINALITY, ROLL_UP, ROLLUP_SOURCES
 from stream_jobs.sinks.connection import Connection, connect
@@ -60,7 +61,7 @@ class StoreLedger:
         try:
             connection = self._open()
             with connection.transaction():
-                connection.execute(HOLD)
+                connection.execute(HOLD, (FINALITY_LOCK,))
                 return connection.execute(MOVE_FINALITY, {"before": before_ms}).rowcount == 1
         except psycopg.OperationalError as error:
             raise self._away(error) from error

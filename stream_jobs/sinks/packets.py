@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from contracts.locks import FINALITY_LOCK
 from stream_jobs.accounts import clean
 from stream_jobs.arithmetic import Bools, Ints
 from stream_jobs.heart import Epochs, Identity, find_epochs, keep_packets, repeats, seen_change, strangers
@@ -138,7 +139,7 @@ def _identities(cursor: Cursor, packets: Packets, eligible: Bools) -> dict[int, 
 
 def _final_before_ms(cursor: Cursor) -> int:
     """The horizon of finality, held where it is until this transaction ends."""
-    cursor.execute(sql.HOLD_FINALITY)
+    cursor.execute(sql.HOLD_FINALITY, (FINALITY_LOCK,))
     row = cursor.execute(sql.FINALITY).fetchone()
     return int(row[0]) if row else 0
 

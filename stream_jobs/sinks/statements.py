@@ -22,7 +22,7 @@ IDENTITIES: Final = """
 SELECT d.device_key, d.device, d.tenant_id, t.name FROM devices d JOIN tenants t USING (tenant_id)
 WHERE d.device_key = ANY(%s)"""
 
-HOLD_FINALITY: Final = "SELECT pg_advisory_xact_lock_shared(7310002, 'finality'::regclass::oid::integer)"
+HOLD_FINALITY: Final = "SELECT pg_advisory_xact_lock_shared(%s, 'finality'::regclass::oid::integer)"
 """Until the end of the transaction nothing more becomes final. Read ``FINALITY`` in a statement of its own after it."""
 
 FINALITY: Final = "SELECT (extract(epoch FROM final_before) * 1000)::bigint FROM finality"

@@ -11,10 +11,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from contracts.locks import COMPACTOR_LOCK
 from contracts.tables import ROLE_API, ROLE_READER, ROLE_SINK
 from stream_jobs.compaction import SLOT_MS
 from stream_jobs.sinks import compactor
 from stream_jobs.sinks.compactor import Compacted, Compactor
+from stream_jobs.sinks.gaps import GapStore
 from tests.stream_jobs.history_rows import START_MS, RowOfPacket, awkward_rows, enrol_car, insert_rows
 
 DAY_MS = 86_400_000
@@ -176,6 +178,14 @@ def test_a_compactor_killed_in_the_middle_changes_nothing(
 def test_one_compactor_at_a_time(store: Store) -> None:
     fill(store, 6, 10)
     with psycopg.connect(store.sink_dsn, autocommit=True) as other:
-        other.execute(compactor.TRY_LOCK, (compactor.LOCK,))
+        other.execute(compactor.TRY_LOCK, (COMPACTOR_LOCK,))
         assert store.compact().busy
     assert store.compact().packets == 10
+
+
+def test_a_compactor_at_work_keeps_no_gap_watch_out(store: Store) -> None:
+    watch = GapStore(store.sink_dsn)
+    with psycopg.connect(store.sink_dsn, autocommit=True) as other:
+        other.execute(compactor.TRY_LOCK, (COMPACTOR_LOCK,))
+        assert watch.look(lambda epochs: {}, LATER_MS) is not None
+    watch.disconnect()
