@@ -1,7 +1,7 @@
 """Two versions of the derived tables, row by row: both sides read in key order and merged, so memory is bounded.
 
 Not compared, because they are no function of the log: when a row was stored, and what the closer said of a window.
-Roll-ups are made by the closer from the windows that are compared.
+Roll-ups that the closer still owes something are left out: their minutes are compared.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql
 
-from contracts.limits import WINDOW_WIDTHS_S
+from contracts.limits import ROLLUP_WIDTHS_S, WINDOW_WIDTHS_S
+from infra.rollups import KEY, SETTLED, names
 from infra.versions import Connection, columns
 
 FETCH_ROWS = 20_000
@@ -37,6 +38,7 @@ class Compared:
     """One table or view: what identifies a row, what is left out of it, and which rows are asked for.
 
     ``wanted`` may use {since} and {oldest}: times before which rows are left out. ``grouped``: one text per key.
+    ``among``: a question to the live tables for the only keys that are compared, in their order.
     """
 
     name: str
@@ -46,13 +48,19 @@ class Compared:
     grouped: str | None = None
     wanted: str = "true"
     wanted_since: str = "true"
+    among: str | None = None
 
 
 TABLES: Final = (
     Compared(
-        "windows", "window_aggregates", ("device_key", "signal", "width_s", "starts_at"), CLOSING,
+        "windows", "window_aggregates", KEY, CLOSING,
         wanted=f"width_s IN ({', '.join(map(str, WINDOW_WIDTHS_S))})",
         wanted_since="starts_at >= {since} + interval '10 min'",
+    ),
+    Compared(
+        "roll_ups", "window_aggregates", KEY, CLOSING,
+        wanted=f"width_s IN ({', '.join(map(str, ROLLUP_WIDTHS_S))})",
+        wanted_since="starts_at >= {since} + interval '10 min'", among=SETTLED,
     ),
     Compared(
         "packets", "packets", ("device", "boot_epoch", "seq"), ("stored_at",),
@@ -132,6 +140,17 @@ def merge(live: Iterable[Row], rebuilt: Iterable[Row]) -> Iterator[tuple[Key, bo
             theirs = next(right, None)
 
 
+def among(rows: Iterable[Row], keys: Iterable[Key]) -> Iterator[Row]:
+    """The rows whose key is one of ``keys``; both in order, no key twice among ``keys``."""
+    wanted = iter(keys)
+    key = next(wanted, None)
+    for row in rows:
+        while key is not None and key < row[0]:
+            key = next(wanted, None)
+        if key == row[0]:
+            yield row
+
+
 class Comparison:
     """One version against the live tables as they were when ``snapshot`` began."""
 
@@ -146,7 +165,7 @@ class Comparison:
     def table(self, one: Compared, rows: int) -> TableResult:
         """Compare a table; of the rows that differ the first ``rows`` are told."""
         result = TableResult(one.name)
-        left, right = (self._rows(one, side) for side in (0, 1))
+        left, right = (self._asked(one, side) for side in (0, 1))
         counted = (self._count(left, result, "live_rows"), self._count(right, result, "rebuilt_rows"))
         for key, in_live, in_rebuilt in merge(*counted):
             if in_live and in_rebuilt:
@@ -158,6 +177,17 @@ class Comparison:
                 result.first.append(self._difference(one, key, in_live, in_rebuilt))
         return result
 
+    def _asked(self, one: Compared, side: int) -> Iterator[Row]:
+        rows = self._rows(one, side)
+        return rows if one.among is None else among(rows, self._keys(one, one.among, side))
+
+    def _keys(self, one: Compared, question: str, side: int) -> Iterator[Key]:
+        """Always as the live tables had them when the snapshot began; ``side`` only tells two readings apart."""
+        with self._sides[0].cursor(f"compare_{one.name}_among_{side}") as cursor:
+            cursor.itersize = FETCH_ROWS
+            cursor.execute(sql.SQL(question).format(**names({"live": self._schemas[0]})))
+            yield from cursor
+
     def _content(self, one: Compared, side: int) -> list[str]:
         left_out = one.left_out + (SINCE_LEFT_OUT.get(one.table, ()) if self._since else ())
         return [name for name in columns(self._sides[side], self._schemas[side], one.table) if name not in left_out]
@@ -168,7 +198,7 @@ class Comparison:
         statement = sql.SQL("SELECT {}, md5({}) AS content FROM {} WHERE {} {} ORDER BY {}, content").format(
             key, self._text(one, side), sql.Identifier(self._schemas[side], one.table), self._condition(one), group, key
         )
-        with self._sides[side].cursor(f"compare_{one.table}") as cursor:
+        with self._sides[side].cursor(f"compare_{one.name}") as cursor:
             cursor.itersize = FETCH_ROWS
             cursor.execute(statement)
             for row in cursor:

@@ -17,6 +17,7 @@ from psycopg import sql
 from infra.compare import TABLES, Comparison, TableResult, reading
 from infra.errors import RebuildRefused
 from infra.migrate import maintain
+from infra.rollups import roll_up
 from infra.versions import (
     FIRST,
     Version,
@@ -78,6 +79,7 @@ class Rebuilds:
                 records += self.catch_up(version)
                 if not (left := self.behind(name)):
                     break
+            roll_up(self.dsn, name)
             maintain(self.dsn, name, self.clock(), self.retention_days)
             if not version.filled:
                 note(self.dsn, name, "filled", version, records=records)
@@ -90,6 +92,7 @@ class Rebuilds:
             with reading(self.dsn) as snapshot:
                 until = offsets(snapshot, self.live)  # the snapshot begins here
                 self.fill_to(version, until)
+                roll_up(self.dsn, name)
                 with reading(self.dsn) as other:
                     self.check_same_position(name, until, offsets(other, name))
                     comparison = Comparison(snapshot, other, self.live, name, version.since, self._oldest())

@@ -23,6 +23,7 @@ from infra.compare import CLOSING
 from infra.errors import RebuildRefused
 from infra.migrate import maintain
 from infra.rebuild import Rebuilds
+from infra.rollups import clear_rollups, make_rollups, note_differing
 from infra.versions import Connection, Version, add_note, carry, columns, offsets, one_at_a_time, require_version
 
 PATIENCE_S: Final = 60.0
@@ -62,7 +63,8 @@ FROM {live}.window_aggregates AS l WHERE l.width_s = {source} AND NOT EXISTS (
     WHERE (n.device_key, n.signal, n.width_s, n.starts_at) = (l.device_key, l.signal, l.width_s, l.starts_at))
 ON CONFLICT DO NOTHING
 """
-"""Roll-ups are the closer's: they come along, and those of which parts are gone are made again."""
+"""Roll-ups are the closer's: they come along with what was said of them. Those of which parts are gone, and those that
+say something else than the version's minutes, are made again by it, and said again when they changed."""
 
 FORGET: Final = """
 DELETE FROM {name}.window_publications AS p WHERE NOT EXISTS (
@@ -200,11 +202,9 @@ def _bring_along(dsn: str, live: str, name: str) -> None:
         listed = sql.SQL(", ").join(map(sql.Identifier, all_columns))
         connection.execute("SET LOCAL session_replication_role = replica")
         connection.execute(sql.SQL(SETTLE).format(same=same, **names))
-        connection.execute(
-            sql.SQL("DELETE FROM {name}.window_aggregates WHERE width_s = ANY({widths})").format(
-                widths=sql.Literal(list(ROLLUP_WIDTHS_S)), **names
-            )
-        )
+        make_rollups(connection, name)
+        note_differing(connection, live, name)
+        clear_rollups(connection, name)
         for source, width in pairwise((WINDOW_WIDTHS_S[-1], *ROLLUP_WIDTHS_S)):
             step = {"width": sql.Literal(width), "source": sql.Literal(source), "columns": listed, **names}
             for statement in (ROLL_UPS, WITHOUT_PARTS, DUE):

@@ -9,7 +9,7 @@ import duckdb
 
 from api.archived import samples_of
 from contracts.errors import Rejected
-from contracts.limits import WINDOW_WIDTHS_S
+from contracts.limits import ALL_WIDTHS_S, WINDOW_WIDTHS_S
 from contracts.packet import decode_packet
 from contracts.signals import catalogue
 from contracts.stamp import decode_stamp
@@ -20,6 +20,7 @@ from tests.stream_jobs.test_heart_replay import fill
 from tests.stream_jobs.test_trim import archive_all
 
 __all__ = ["plain"]
+DAY_MS = 86_400_000
 STREAMED = """
 SELECT device_key, signal, width_s, extract(epoch FROM starts_at)::bigint, n, sum_units::text, sumsq_units::text,
     min_units, max_units, first_units, last_units
@@ -58,25 +59,33 @@ def batch_windows(folder: Path, owners: dict[tuple[int, int], int]) -> list[tupl
                 if one.value is not None
             ]
     engine.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    return engine.execute(BATCH, [list(WINDOW_WIDTHS_S)]).fetchall()
+    return engine.execute(BATCH, [list(ALL_WIDTHS_S)]).fetchall()
+
+
+def close(line: PlainLine, watermark_ms: int) -> None:
+    ledger = StoreLedger(line.dsn)
+    while ledger.close_windows(watermark_ms, 5_000):
+        pass
+    ledger.disconnect()
 
 
 def test_batch_over_the_archive_equals_streaming_for_every_closed_window(plain: PlainLine, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     fill(plain, 150)
     plain.drain(max_offsets=120)
-    ledger = StoreLedger(plain.dsn)
-    while ledger.close_windows(T0 + 80_000, 5_000):
-        pass
-    ledger.disconnect()
+    close(plain, T0 + 80_000)
     archive_all(plain, folder)
     owners = {
         (key, epoch): nonce for key, epoch, nonce in plain.rows("SELECT device_key, boot_epoch, nonce FROM seen_ranges")
     }
     streamed = plain.rows(STREAMED, list(WINDOW_WIDTHS_S))
-    batch = batch_windows(folder, owners)
+    every_batch = batch_windows(folder, owners)
+    batch = [row for row in every_batch if row[2] in WINDOW_WIDTHS_S]
     closed = {row[:4] for row in streamed}
     assert 100 < len(streamed) < len(batch), "some are closed, some are not"
     assert [row for row in batch if row[:4] in closed] == streamed
     latest = max(row[3] + row[2] for row in streamed)
     assert {row[:4] for row in batch if row[3] + row[2] <= latest - 60} <= closed, "none is missing among the closed"
+
+    close(plain, T0 + 2 * DAY_MS)
+    assert plain.rows(STREAMED, list(ALL_WIDTHS_S)) == every_batch, "hours and days too, once they are over"
