@@ -6,13 +6,13 @@
 | ``Every(delay_s)`` | once per delay, each changed window once | update |
 | ``AtWatermark`` | once, when no record within ``wait_s`` can change it any more | append |
 
-Records that come more than ``wait_s`` behind the newest one may be dropped by Spark: it counts them, and the log says
-so. Nothing is lost by that: the store's windows took them in, these are answers that were asked for early.
+Records that come more than ``wait_s`` behind the newest one may be dropped by Spark: it counts them, and after each
+batch the log and the metrics say so. Nothing is lost by that: the store's windows took them in, these are answers that
+were asked for early.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from contracts.errors import Fatal
+from stream_jobs.library.late import JobMetrics, LateRows
 from stream_jobs.library.steps import Each, Grouped, Joined, Step, each, grouped, paired
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ROWS_AT_ONCE = "spark.sql.execution.arrow.maxRecordsPerBatch"
-log = logging.getLogger(__name__)
 
 Sink: TypeAlias = "Callable[[DataFrame, int], None]"
 """Takes each batch with its number. A batch may come again after a crash, so a sink writes under keys."""
@@ -109,14 +109,26 @@ def build(job: Job, inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def start(
-    job: Job, inputs: Mapping[str, DataFrame], sink: Sink, checkpoint: Path, drain: bool = False
+    job: Job,
+    inputs: Mapping[str, DataFrame],
+    sink: Sink,
+    checkpoint: Path,
+    drain: bool = False,
+    metrics: JobMetrics | None = None,
 ) -> StreamingQuery:
     """Start the job. ``drain`` True: take what is there now, in the same steps, and end."""
     writer = build(job, inputs).writeStream.queryName(job.name).outputMode(job.output_mode)
     writer = writer.option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if drain else writer.trigger(processingTime=_interval(job))
-    with _one_row_at_a_time(inputs[job.input].sparkSession):
-        return writer.start()
+    session = inputs[job.input].sparkSession
+    listener = LateRows(session, job.name, metrics)
+    session.streams.addListener(listener)
+    try:
+        with _one_row_at_a_time(session):
+            return writer.start()
+    except BaseException:
+        session.streams.removeListener(listener)
+        raise
 
 
 @contextmanager
@@ -129,18 +141,6 @@ def _one_row_at_a_time(session: SparkSession) -> Iterator[None]:
         yield
     finally:
         session.conf.set(ROWS_AT_ONCE, str(usual))
-
-
-def dropped_rows(query: StreamingQuery) -> int:
-    """Rows that came after their window was over, in the batches that Spark still remembers; logged when any."""
-    dropped = sum(
-        int(operator["numRowsDroppedByWatermark"])
-        for progress in query.recentProgress
-        for operator in progress["stateOperators"]
-    )
-    if dropped:
-        log.warning("event=rows_too_late job=%s rows=%d", query.name, dropped)
-    return dropped
 
 
 def _interval(job: Job) -> str:

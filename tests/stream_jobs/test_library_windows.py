@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from contracts.errors import Fatal
-from stream_jobs.library.job import AtWatermark, EachRecord, Every, Job, Trigger, build, dropped_rows, start
+from stream_jobs.library.job import AtWatermark, EachRecord, Every, Job, Trigger, build, start
 from stream_jobs.library.kinds import Fixed, Kind, Session, Sliding
+from stream_jobs.library.late import JobMetrics
 from stream_jobs.library.sessions import Open, joined, told
 from stream_jobs.library.steps import COUNT, Each, Grouped, Joined, Value, highest, lowest, total
 
@@ -193,14 +196,31 @@ def test_two_streams_meet_and_what_meets_is_grouped(spark: SparkSession, tmp_pat
     gc.collect()
 
 
-def test_rows_behind_the_watermark_are_counted(spark: SparkSession, tmp_path: Path) -> None:
+class Told(JobMetrics):
+    """Says when it was told something."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry)
+        self.heard = threading.Event()
+
+    def late(self, job: str, rows: int) -> None:
+        super().late(job, rows)
+        self.heard.set()
+
+
+def test_rows_behind_the_watermark_are_logged_and_counted(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     source = write(tmp_path / "in", (BATCHES[0], (("clock", 500, 0),), (("clock", 501, 0),), (("a", 2, 1),)))
-    sink = Heard()
-    query = start(
-        job(Fixed(10), AtWatermark(), "late"), {"readings": stream(spark, source)}, sink, tmp_path / "c", True
-    )
+    sink, registry = Heard(), CollectorRegistry()
+    told, late = Told(registry), job(Fixed(10), AtWatermark(), "late")
+    query = start(late, {"readings": stream(spark, source)}, sink, tmp_path / "c", True, told)
     assert query.awaitTermination(60)
-    assert dropped_rows(query) == 1
+    assert told.heard.wait(30)
+    assert registry.get_sample_value("fleetstream_job_rows_too_late_total", {"job": "late"}) == 1
+    assert [
+        one.getMessage().rpartition(" ")[0] for one in caplog.records if one.name == "stream_jobs.library.late"
+    ] == ["event=rows_too_late job=late rows=1"]
     assert sink.last() == expected(Fixed(10), BATCHES[0])
     gc.collect()
 
