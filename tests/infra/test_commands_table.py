@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -110,3 +111,25 @@ def test_a_new_epoch_is_told_with_its_nonce(sink: Connection) -> None:
     assert not known.contradicts(1, 1_001)
     assert not known.contradicts(12, 5)
     assert json.loads(told[0][2]) == {"v": 1, "highest": 1, "known": [[1, 1001]]}
+
+
+def test_two_transactions_with_new_epochs_tell_both(sink: Connection, role_dsn: Callable[[str], str]) -> None:
+    """The compacted topic keeps the last message of a device: it must hold what the other transaction stored."""
+    sink.execute("DELETE FROM outbox")
+    insert = (
+        "INSERT INTO seen_ranges (device_key, boot_epoch, nonce, tenant_id) SELECT device_key, %s, %s, tenant_id"
+        " FROM devices WHERE device = %s"
+    )
+    waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE pid = %s AND locktype = 'advisory' AND NOT granted)"
+    with ThreadPoolExecutor(1) as pool, psycopg.connect(role_dsn(ROLE_SINK)) as first:
+        first.execute(insert, (40, 1_040, "car-1"))
+        with psycopg.connect(role_dsn(ROLE_SINK), autocommit=True) as second:
+            sink.execute(insert, (1, 1_001, "wt-1"))
+            pid = second.info.backend_pid
+            told = pool.submit(second.execute, insert, (41, 1_041, "car-1"))
+            while not told.done() and sink.execute(waits, (pid,)).fetchone() != (True,):
+                pass
+            first.commit()
+            told.result(30)
+    messages = sink.execute("SELECT kafka_value FROM outbox WHERE kafka_key = 'car-1' ORDER BY outbox_id").fetchall()
+    assert decode_known(messages[-1][0]).nonces == {40: 1_040, 41: 1_041}
