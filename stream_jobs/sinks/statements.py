@@ -145,7 +145,8 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (device_key, boot_epoch) DO UPDATE SET nonce = excluded.nonce, tenant_id = excluded.tenant_id,
     next_seq = excluded.next_seq, at_ms = excluded.at_ms, received_at = excluded.received_at,
     account = excluded.account
-WHERE (excluded.at_ms, excluded.next_seq) > (a.at_ms, a.next_seq)"""
+WHERE (excluded.next_seq, excluded.received_at, excluded.at_ms) > (a.next_seq, a.received_at, a.at_ms)"""
+"""The newest is who gave out the highest number, then who was received last: a device's clock may stand anywhere."""
 
 ADVANCE: Final = """
 UPDATE ingest_offsets o SET next_offset = greatest(o.next_offset, u.n),

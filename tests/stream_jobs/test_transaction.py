@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from contracts.packet import Block, DoubleBlock, Gap
+from contracts.status import AgentStatus, encode_status
 from contracts.tables import ROLE_SINK
 from stream_jobs.scales import catalogue_scales
 from stream_jobs.sinks.assemble import assemble
@@ -20,6 +21,7 @@ from stream_jobs.sinks.transaction import Batch
 from tests.stream_jobs.build import (
     BACKLOG,
     LIVE,
+    STATUS,
     T0,
     TOPICS,
     Device,
@@ -68,6 +70,23 @@ def test_a_packet_becomes_readings_windows_and_latest(store: Store) -> None:
     assert store.rows("SELECT next_offset, packets, samples, max_received_ms FROM ingest_offsets") == [
         (1, 1, 3, T0 + 400)
     ]
+
+
+def test_a_heartbeat_of_a_clock_that_runs_ahead_does_not_freeze_the_account(store: Store) -> None:
+    """The clock is set a year ahead for one heartbeat; later ones still count, in whatever order they are read."""
+    car, year_ms = store.devices["car1"], 365 * 86_400_000
+    beats = [(T0, 10, T0), (T0 + year_ms, 10, T0 + 1_000), (T0 + 2_000, 500, T0 + 2_000), (T0 + 3_000, 500, T0 + 3_000)]
+    records = [
+        (
+            encode_status(AgentStatus("car1", 1, 77, at_ms, seq, 9, 8, 0, 0, 0, 1, 9, 5, 0, 4, "1.0")),
+            car.stamp(received),
+        )
+        for at_ms, seq, received in beats
+    ]
+    last = [(500, T0 + 3_000, (T0 + 3_000) // 1_000)]
+    for first, order in enumerate((records, records[::-1])):
+        store.put([Record(value, stamp, 4 * first + n, STATUS) for n, (value, stamp) in enumerate(order)])
+        assert store.rows("SELECT next_seq, at_ms, extract(epoch FROM received_at)::bigint FROM agent_status") == last
 
 
 def test_copies_are_counted_and_stored_once(store: Store) -> None:
