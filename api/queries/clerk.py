@@ -31,7 +31,7 @@ _MS: Final = "(extract(epoch FROM {}) * 1000)::bigint"
 DUE: Final = f"""
 SELECT c.command_id, d.device, c.tenant_id, c.kind, c.arguments, c.nonce, c.state, c.attempts,
        {_MS.format("c.expires_at")} AS expires_ms, {_MS.format("c.sent_at")} AS sent_ms, c.sent_to_silence,
-       {_MS.format("h.heard_at")} AS heard_ms
+       {_MS.format("h.heard_at")} AS heard_ms, {_MS.format("c.created_at")} AS issued_ms
 FROM device_commands c JOIN devices d USING (device_key)
 LEFT JOIN LATERAL (SELECT max(received_at) AS heard_at FROM agent_status a WHERE a.device_key = c.device_key) h ON true
 WHERE c.state = ANY(%(open)s) AND (c.next_attempt_at <= at_ms(%(now)s)
@@ -95,6 +95,7 @@ class Due:
     sent_ms: int | None
     sent_to_silence: bool
     heard_ms: int | None
+    issued_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,8 @@ async def _carry_out(connection: psycopg.AsyncConnection[Any], row: Due, step: S
         "state": step.state,
     }  # fmt: skip
     if step.send:
-        command = Command(row.command_id, row.device, row.kind, row.nonce, row.expires_ms, row.arguments)
+        expires_ms, issued_ms = row.expires_ms, row.issued_ms
+        command = Command(row.command_id, row.device, row.kind, row.nonce, expires_ms, row.arguments, issued_ms)
         await connection.execute(TELL, (row.tenant_id, "commands", row.device, encode_command(command)))
         await connection.execute(SENT, values)
     elif step.state is not None:

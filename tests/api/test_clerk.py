@@ -139,6 +139,8 @@ def test_a_command_is_sent_repeated_and_answered(desk: Desk) -> None:
     assert desk.states() == [("done", 2)]
     sent = [*map(decode_command, desk.left())]
     assert [(one.command_id, one.nonce) for one in sent] == [(request.command_id, request.nonce)] * 2
+    created = desk.rows("SELECT (extract(epoch FROM created_at) * 1000)::bigint FROM device_commands")
+    assert [(one.issued_ms,) for one in sent] == created * 2
     changes = desk.rows("SELECT changed_by, to_state FROM device_command_changes ORDER BY change_no")
     assert changes == [("key:k", "queued"), ("clerk", "sent"), ("clerk", "sent"), ("device:north-1", "done")]
 
