@@ -15,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from contracts.limits import ROLLUP_WIDTHS_S, WINDOW_WIDTHS_S
+from contracts.packet import DropReason
 from infra.rollups import KEY, SETTLED, names
 from infra.versions import Connection, columns
 
@@ -83,7 +84,7 @@ TABLES: Final = (
         wanted_since="received_at >= {since}",
     ),
     Compared("dropped", "agent_gaps", ("device_key", "boot_epoch", "first_seq", "last_seq"),
-             wanted_since="received_at >= {since}"),
+             wanted=f"reason <> {int(DropReason.FORGOTTEN)}", wanted_since="received_at >= {since}"),
     Compared("accounts", "agent_status", ("device_key", "boot_epoch"), wanted_since="received_at >= {since}"),
 )  # fmt: skip
 """A window that begins ten minutes (``contracts.limits.MAX_FUTURE_MS``) after ``since`` holds nothing older."""

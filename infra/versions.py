@@ -19,6 +19,7 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from contracts.locks import MIGRATE_LOCK
+from contracts.packet import DropReason
 from contracts.tables import PACKET_TABLE
 from infra.errors import RebuildRefused
 from infra.migrate import maintain, migrate
@@ -27,7 +28,13 @@ REBUILT: Final = (
     "ingest_offsets", "seen_ranges", PACKET_TABLE, "window_aggregates", "latest_values", "agent_gaps", "agent_status",
     "quarantined", "refused", "too_late_readings", "packet_blocks", "reading_blocks",
 )  # fmt: skip
-"""Tables that the ingest transaction writes and nobody else fills, and what compaction makes of its rows."""
+"""Tables that the ingest transaction writes, and what compaction makes of its rows."""
+
+FORGOTTEN: Final = """
+INSERT INTO {name}.agent_gaps ({columns}) SELECT {columns} FROM {live}.agent_gaps WHERE reason = {reason}
+ON CONFLICT DO NOTHING"""
+"""The one kind of gap that is no record of the log: the clerk's, from a device's answer to `resync`. Where the log has
+the device's own report of the same packets, that one stands, as in the live tables."""
 
 OWN: Final = ("schema_migrations", "rebuild_notes")
 """Tables that tell of the schema itself."""
@@ -69,7 +76,10 @@ def one_at_a_time(dsn: str, name: str) -> Iterator[None]:
         got = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (MIGRATE_LOCK, f"version {name}"))
         if got.fetchone() != (True,):
             raise RebuildRefused(f"another command works on {name} just now; nothing was changed: wait for it")
-        yield
+        try:
+            yield
+        finally:  # a busy server ends a session some time after it was closed, and the next command would be refused
+            connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (MIGRATE_LOCK, f"version {name}"))
 
 
 def open_version(dsn: str, live: str, name: str, source: str, since: datetime | None) -> Version:
@@ -162,6 +172,8 @@ def carry(dsn: str, live: str, name: str, tables: tuple[str, ...] | None = None)
         connection.execute("SET LOCAL session_replication_role = replica")
         for table in carried_tables(connection, live, tables):
             _carry_table(connection, live, name, table)
+        if tables is None:
+            _carry_forgotten(connection, live, name)
         _carry_sequences(connection, live, name, REBUILT + OWN)
 
 
@@ -204,6 +216,16 @@ def _carry_table(connection: Connection, live: str, name: str, table: str) -> No
             " WHERE NOT EXISTS (SELECT FROM {0} AS n WHERE (n.*)::text = (l.*)::text)"
         ).format(target, source, names)
     )
+
+
+def _carry_forgotten(connection: Connection, live: str, name: str) -> None:
+    listed = sql.SQL(", ").join(map(sql.Identifier, columns(connection, live, "agent_gaps")))
+    connection.execute(
+        sql.SQL(FORGOTTEN).format(
+            name=sql.Identifier(name), live=sql.Identifier(live), columns=listed,
+            reason=sql.Literal(int(DropReason.FORGOTTEN)),
+        )
+    )  # fmt: skip
 
 
 def _carry_sequences(connection: Connection, live: str, name: str, left_out: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contracts.packet import DropReason, Gap
 from infra.backends import Backends
 from infra.compare import Row, among
 from infra.rebuild import Rebuilds
@@ -41,7 +42,8 @@ def versions(plain: PlainLine, stack: Backends, schema: str, tmp_path: Path) -> 
 def rebuilds_of(versions: Versions, plain: PlainLine) -> Rebuilds:
     """Filled without Spark."""
 
-    def refill(schema: str, _: Version, until: Mapping[tuple[UUID, int], tuple[str, int]]) -> int:
+    def refill(schema: str, version: Version, until: Mapping[tuple[UUID, int], tuple[str, int]]) -> int:
+        assert version.source == "kafka"
         return plain.fill(versions.dsn(schema), until, versions.archive)
 
     return replace(versions.rebuilds, fill=refill)
@@ -89,6 +91,25 @@ def test_hours_that_are_not_over_are_no_difference(versions: Versions, plain: Pl
     rebuilds.rebuild(name, "kafka")
     assert differing(rebuilds, name) == {}
     assert plain.rows("SELECT count(*) > 0 FROM rollup_due") == [(True,)]
+
+
+def test_what_devices_forgot_is_still_known_after_a_swap(versions: Versions, plain: PlainLine) -> None:
+    """The clerk's gaps are in no record of the log. The device's own report of the same packets has the last word."""
+    name, rebuilds = f"{versions.schema}_v2", rebuilds_of(versions, plain)
+    car = plain.devices["car1"]
+    gap = Gap(10, 12, DropReason.SPOOL_AGE, 1, 3, 9)
+    frames = [car.packet(seq, speed(seq), epoch=1, gaps=(gap,) if seq == 9 else ()) for seq in range(1, 10)]
+    plain.send_from(car, [(frame, car.stamp(T0 + 9_000)) for frame in frames])
+    plain.drain()
+    for first, last in ((10, 12), (20, 29)):
+        plain.rows("INSERT INTO agent_gaps VALUES (%s, 1, %s, %s, %s, 5, 1, 3, 0, 4611686018427387904, now())"
+                   " ON CONFLICT DO NOTHING RETURNING 1", car.key, first, last, car.tenant_id)  # fmt: skip
+    gaps = plain.rows("SELECT first_seq, last_seq, reason FROM agent_gaps ORDER BY 1")
+    assert gaps == [(10, 12, DropReason.SPOOL_AGE), (20, 29, DropReason.FORGOTTEN)]
+    rebuilds.rebuild(name, "kafka")
+    assert differing(rebuilds, name) == {}
+    swap(rebuilds, name)
+    assert plain.rows("SELECT first_seq, last_seq, reason FROM agent_gaps ORDER BY 1") == gaps
 
 
 KEYS = st.lists(st.integers(0, 9), max_size=8)
