@@ -70,7 +70,7 @@ class Case:
     out_of_order: tuple[str, ...]
     log: tuple[LogRecord, ...]
     letters: frozenset[str]
-    """SHA-256 of what lies in the dead-letter topic."""
+    """SHA-256 of what lies in the topics of dead letters and of answers: a clone that learns what it is answers so."""
     stored: tuple[StoredRow, ...]
     gaps: tuple[tuple[str, int, int, int], ...]
     aside: tuple[SetAside, ...]

@@ -119,7 +119,7 @@ class StoreWitness:
 
 
 def read_log(bootstrap: str, topics: Topics) -> tuple[list[LogRecord], set[str]]:
-    """Every packet in the raw topics, and the hashes of all dead letters. Raises KafkaException."""
+    """Every packet in the raw topics, and the hashes of all dead letters and answers. Raises KafkaException."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "torture", "enable.auto.commit": False})
     try:
         records: list[LogRecord] = []
@@ -128,7 +128,8 @@ def read_log(bootstrap: str, topics: Topics) -> tuple[list[LogRecord], set[str]]
                 record = _record(place, offset, value)
                 if record is not None:
                     records.append(record)
-        letters = {hashlib.sha256(value).hexdigest() for _, _, value in _everything(consumer, topics.dead_letters.name)}
+        others = (topics.dead_letters.name, topics.answers.name)
+        letters = {hashlib.sha256(value).hexdigest() for name in others for _, _, value in _everything(consumer, name)}
         return records, letters
     finally:
         consumer.close()
