@@ -24,6 +24,10 @@ from infra.settings import InfraSettings
 EXPIRE: Final = """
 DELETE FROM reading_blocks k USING signals s
 WHERE s.signal = k.signal AND s.retention = %s AND k.received_to < %s"""
+HORIZON: Final = """
+INSERT INTO reading_horizons AS h (retention, received_before) VALUES (%s, %s)
+ON CONFLICT (retention) DO UPDATE SET received_before = excluded.received_before
+WHERE h.received_before < excluded.received_before"""
 NOTE: Final = """
 INSERT INTO expired_packets AS e (device_key, boot_epoch, tenant_id, ranges)
 SELECT k.device_key, k.boot_epoch, min(k.tenant_id), range_agg(int8range(k.first_seq + u.i - 1, k.first_seq + u.i))
@@ -81,9 +85,12 @@ def expire(dsn: str, schema: str, now: datetime, days: Mapping[Retention, int]) 
     path = sql.Identifier(schema).as_string()
     with psycopg.connect(dsn) as connection:
         connection.execute("SELECT set_config('search_path', %s, true)", (path,))
-        gone = sum(
-            connection.execute(EXPIRE, (int(one), now - timedelta(days=kept))).rowcount for one, kept in days.items()
-        )
+        gone = 0
+        for one, kept in days.items():
+            horizon = (int(one), now - timedelta(days=kept))
+            if expired := connection.execute(EXPIRE, horizon).rowcount:
+                connection.execute(HORIZON, horizon)
+            gone += expired
         before = {"before": now - timedelta(days=max(days.values()))}
         connection.execute(NOTE, before)
         connection.execute(FORGET, before)

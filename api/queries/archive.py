@@ -1,8 +1,9 @@
 """Readings that are older than what the store keeps, from the archive's files; joined with the store without a seam.
 
-The store is read first and then asked from which day on it holds everything: whatever retention drops in between is
-read from the files too. A reading that both give has the same place (time, device, epoch, number, position) and is
-told once. Only what the ledger calls stored counts, so a reading never appears because the store forgot it.
+The store is read first and then asked from which day on it holds everything of the signal's retention class: whatever
+retention drops in between is read from the files too. A reading that both give has the same place (time, device,
+epoch, number, position) and is told once. Only what the ledger calls stored counts, so a reading never appears because
+the store forgot it.
 """
 
 from __future__ import annotations
@@ -36,8 +37,14 @@ MOST_READINGS = 2_000_000
 """Of one device's signal in one look; thousands of samples a second would pass it."""
 
 HOT_SINCE = r"""
-SELECT to_date(min(right(c.relname, 8)), 'YYYYMMDD') AS day FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = to_regclass('packet_rows') AND c.relname ~ '_\d{8}$'"""
+SELECT greatest(
+    (SELECT to_date(min(right(c.relname, 8)), 'YYYYMMDD') FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+     WHERE i.inhparent = to_regclass('packet_rows') AND c.relname ~ '_\d{8}$'),
+    (SELECT (h.received_before AT TIME ZONE 'UTC')::date + 1 FROM reading_horizons h
+     JOIN signals s ON s.retention = h.retention WHERE s.signal = %s)) AS day"""
+"""A signal's receive days from this one on are whole in the store: rows have their partitions, and no block of the
+signal's class went."""
+
 FILES = """
 SELECT path FROM archive_files WHERE received_day >= %(first)s AND received_day < %(hot)s
     AND (%(last)s::date IS NULL OR received_day <= %(last)s) AND topic LIKE '%%.telemetry.%%'
@@ -89,7 +96,7 @@ async def _look(
     page = await read_range(connection, asset_id, signal, place, to_ms, limit)
     if archive is None:
         return page
-    row = await (await connection.execute(HOT_SINCE)).fetchone()
+    row = await (await connection.execute(HOT_SINCE, (signal,))).fetchone()
     hot: date | None = row["day"] if row else None
     if hot is None or place.ms >= _ms(hot) + MAX_FUTURE_MS:
         return page

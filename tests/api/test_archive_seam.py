@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,11 @@ from psycopg.rows import dict_row
 from api.queries.archive import read_joined
 from api.queries.readings import Columns, Place
 from contracts.packet import Block, DoubleBlock
-from contracts.tables import ROLE_API, TENANT_SETTING
+from contracts.signals import Retention, catalogue
+from contracts.tables import ROLE_API, ROLE_SINK, TENANT_SETTING
+from infra.history import expire
 from infra.migrate import maintain
+from stream_jobs.sinks.compactor import Compactor
 from tests.stream_jobs.build import LATITUDE, RPM, SPEED, Device
 from tests.stream_jobs.fix_plain import PlainLine, plain
 from tests.stream_jobs.test_heart_replay import fill
@@ -96,3 +99,23 @@ def test_old_and_new_readings_are_one_answer(
     for limit in (10_000, 37):
         joined = Question(role_dsn(ROLE_API), tmp_path / "archive", limit)
         assert [joined.ask(*one) for one in asked] == before
+
+
+def test_a_class_that_is_kept_shorter_is_read_from_the_archive(
+    plain: PlainLine, schema: str, postgres_dsn: str, role_dsn: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Its blocks are gone, while the packets' partitions of those days are still there."""
+    car, noon = plain.devices["car1"], datetime(2026, 9, 21, 12, tzinfo=UTC)
+    maintain(postgres_dsn, schema, noon, retention_days=10_000)
+    plain.send_from(car, straddling(car))
+    plain.drain()
+    archive_all(plain, tmp_path / "archive")
+    span = (MIDNIGHT - DAY_MS, MIDNIGHT + DAY_MS)
+    store, joined = (Question(role_dsn(ROLE_API), folder, 10_000) for folder in (None, tmp_path / "archive"))
+    before = store.ask(car, SPEED, *span)
+    now = noon + timedelta(days=4)
+    assert Compactor(role_dsn(ROLE_SINK)).run(int(now.timestamp() * 1_000), 3_600).packets == 80
+    short = {catalogue().by_number(SPEED).retention: 2}
+    assert expire(postgres_dsn, schema, now, dict.fromkeys(Retention, 1_000) | short) > 0
+    assert len(store.ask(car, SPEED, *span)) < len(before)
+    assert joined.ask(car, SPEED, *span) == before
