@@ -25,12 +25,28 @@ from infra.swap import swap
 from infra.versions import Version, drop_version, note, one_at_a_time, open_version
 
 ASK_TIMEOUT_S: Final = 20.0
-LOST_FOR_GOOD: Final = (
-    "API keys (only their hashes were stored): make new ones",
-    "what windows said first, before a correction: every window is published again",
-    "rows of other rooms that people wrote, and messages that waited in the outbox",
-)
-"""What neither archive nor log holds; told at the end of every restore."""
+LOST: Final[dict[str, tuple[str, ...]]] = {
+    "API keys (only their hashes were stored): make new ones": ("api_keys",),
+    "what windows said first, before a correction: every window is published again": ("window_publications",),
+    "commands, their states and history: what was on its way may still be carried out, and its answer finds no command":
+        ("device_commands", "device_command_changes"),
+    "since when a gap of the ledger stood and how it ended: gaps that still stand are found and dated anew":
+        ("ledger_gaps",),
+    "what devices said they had forgotten: those packets are missing again until `resync` asks anew": ("agent_gaps",),
+    "rows of other rooms that people wrote (SQL logins, alarms, custody), and messages that waited in the outbox":
+        ("sql_logins", "log_alarms", "evidence_custody", "outbox"),
+}  # fmt: skip
+"""What neither archive nor log holds, and the tables that held it."""
+
+MADE_AGAIN: Final = (
+    "signals", "archive_files", "archive_offsets", "trimmed_offsets", "expired_packets", "reading_horizons", "finality",
+    "rollup_due", "projections",
+)  # fmt: skip
+"""Tables that migrating, adopting the archive, the closer, the trimmer and retention fill again. The tables of crash
+records are filled by their own consumer, from topics that are never trimmed."""
+
+LOST_FOR_GOOD: Final = tuple(LOST)
+"""Told at the end of every restore."""
 
 COUNTS: Final = """
 SELECT (SELECT count(*) FROM {name}.devices), (SELECT coalesce(sum(packets), 0)::bigint FROM {name}.seen_ranges),
