@@ -63,7 +63,7 @@ def test_a_rebuild_from_the_log_is_equal_row_by_row(versions: Versions, heart: L
                       " FROM window_aggregates WHERE width_s = 10 ORDER BY starts_at LIMIT 1)")  # fmt: skip
         other.execute("DELETE FROM packet_rows WHERE boot_epoch = 9 AND seq <= 3")
     found = {one.table: one for one in versions.rebuilds.compare(name, rows=2) if one.differences}
-    assert set(found) == {"windows", "packets"}
+    assert set(found) == {"windows", "packets", "readings"}
     assert (found["packets"].only_live, found["windows"].changed) == (3, 1)
     assert [one.key["seq"] for one in found["packets"].first] == [1, 2]
     (window,) = found["windows"].first
