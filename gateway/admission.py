@@ -204,10 +204,14 @@ class Admission:
         return owner is not None and owner != nonce
 
     def _conflict(self, message: Inbound, device: str, boot_epoch: int, nonce: int) -> Refused:
-        """Never acknowledged, so its spool keeps it; told, so that the device can move it to an epoch of its own."""
+        """Never acknowledged, so its spool keeps it. The device is sent to an epoch of its own by the store's word only:
+        by a claim alone two workers might send both runs away, and what is stored would come again.
+        """
         refused = self._refuse(message, device, CONFLICT, f"epoch {boot_epoch} belongs to another run", named=False)
         known = self._epochs.get(device)
-        highest = max(0 if known is None else known.highest, self._claims.highest(device), boot_epoch)
+        if known is None or boot_epoch not in known.nonces:
+            return refused
+        highest = max(known.highest, self._claims.highest(device), boot_epoch)
         return refused._replace(notice=IdentityNotice(boot_epoch, nonce, highest))
 
     def _stamped(self, topic: str, message: Inbound, registered: Registration, flags: int) -> Record:
