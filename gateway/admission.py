@@ -204,7 +204,7 @@ class Admission:
         return owner is not None and owner != nonce
 
     def _conflict(self, message: Inbound, device: str, boot_epoch: int, nonce: int) -> Refused:
-        """Never acknowledged, so its spool keeps it. The device is sent to an epoch of its own by the store's word only:
+        """Never acknowledged, so its spool keeps it. Only the store's word sends the device to an epoch of its own:
         by a claim alone two workers might send both runs away, and what is stored would come again.
         """
         refused = self._refuse(message, device, CONFLICT, f"epoch {boot_epoch} belongs to another run", named=False)
