@@ -22,6 +22,7 @@ class History:
     accepted: dict[Identity, set[str]] = field(default_factory=dict)
     """Hashes per identity: two only when a device was cloned."""
     moved: set[str] = field(default_factory=set)
+    movers: set[str] = field(default_factory=set)
     """Hashes of packets that got another identity afterwards: their device learnt that its epoch was another run's."""
     acked: set[Numbered] = field(default_factory=set)
     rejected: set[Numbered] = field(default_factory=set)
@@ -44,6 +45,7 @@ class History:
         """This identity is nobody's from here on; its packet follows under another one."""
         with self.lock:
             self.moved.add(digest)
+            self.movers.add(device)
             known = self.accepted.get((device, epoch, seq), set())
             known.discard(digest)
             if not known:

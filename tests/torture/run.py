@@ -209,11 +209,13 @@ def _ask(arena: Arena) -> Case:
             accepted = {identity: frozenset(digests) for identity, digests in history.accepted.items()}
             acked, rejected = frozenset(history.acked), frozenset(history.rejected)
             moved, heartbeats = frozenset(history.moved), dict(history.heartbeats)
+            movers = frozenset(history.movers)
         promised = {one for tap in arena.taps.values() for one in set(tap.promised) if one[0] != NOISY}
         return Case(
             tenants=arena.tenants,
             accepted=accepted,
             moved=moved,
+            movers=movers,
             heartbeats=heartbeats,
             acked=acked,
             rejected=rejected,

@@ -213,3 +213,16 @@ def test_a_packet_that_moved_is_asked_for_under_its_new_name_only() -> None:
     assert judge(moved).innocent
     row = StoredRow(("car", 9, 1), "acme", "old")
     assert guilty_of(judge(replace(moved, stored=(*moved.stored, row)))) == {"foreign"}
+
+
+def test_old_packets_among_new_ones_keep_their_order_and_nothing_else_is_forgiven() -> None:
+    """A device that moved packets to a new epoch sends them between new ones; each kind for itself is in order."""
+
+    def with_times(*times: int) -> Case:
+        logged = (LogRecord(LIVE, ("car", 1, 1, n), at, digest(("car", 1, n)), n - 1) for n, at in enumerate(times, 1))
+        return replace(honest(), log=(*logged, *(one for one in honest().log if one.numbered[0] == "van")))
+
+    mixed = with_times(900, 100, 950, 200)
+    assert "order" in guilty_of(judge(mixed))
+    assert "order" not in guilty_of(judge(replace(mixed, movers=frozenset({"car"}))))
+    assert "order" in guilty_of(judge(replace(with_times(900, 200, 950, 100), movers=frozenset({"car"}))))
