@@ -4,4 +4,4 @@ CREATE TABLE reading_horizons (
     retention       smallint PRIMARY KEY,
     received_before timestamptz NOT NULL
 );
-GRANT SELECT ON reading_horizons TO fleetstream_sink, fleetstream_api, fleetstream_reader, fleetstream_tenant;
+GRANT SELECT ON reading_horizons TO fleetstream_sink, fleetstream_api, fleetstream_reader;
