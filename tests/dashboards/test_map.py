@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from contracts.signals import catalogue
 from dashboards.outlines import outlines, thin
 from infra.enrol import Enrolment
 from tests.api.fix_api import SPEED, Fleet, Server
-from tests.dashboards.browser import Browser, find_browser, open_browser
+from tests.dashboards.browser import Browser, find_browser
 
 LATITUDE, LONGITUDE, HEADING = (
     catalogue().by_path(f"Vehicle.CurrentLocation.{name}").number for name in ("Latitude", "Longitude", "Heading")
@@ -23,19 +21,6 @@ LATITUDE, LONGITUDE, HEADING = (
 PROGRAM = find_browser()
 MAP = "document.querySelector('.map-stage canvas').fleetMap"
 needs_browser = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH; install chromium to test the page")
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with open_browser(str(PROGRAM), tmp_path / "profile") as made:
-        yield made
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("FLEETSTREAM_SCREENSHOTS", tmp_path / "pictures"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 @pytest.fixture

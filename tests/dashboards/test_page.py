@@ -6,9 +6,7 @@
 from __future__ import annotations
 
 import math
-import os
 import random
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from contracts.packet import Quality
 from contracts.signals import catalogue
 from infra.enrol import Enrolment
 from tests.api.fix_api import RPM, SPEED, Fleet, Server
-from tests.dashboards.browser import Browser, find_browser, open_browser
+from tests.dashboards.browser import Browser, find_browser
 
 COOLANT = catalogue().by_path("Vehicle.Powertrain.CombustionEngine.EngineCoolant.Temperature")
 MOVING = catalogue().by_path("Vehicle.IsMoving")
@@ -27,19 +25,6 @@ ROWS = "[...document.querySelectorAll('table.fleet tbody tr')]"
 PROGRAM = find_browser()
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH; install chromium to test the page")
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with open_browser(str(PROGRAM), tmp_path / "profile") as made:
-        yield made
-
-
-@pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    folder = Path(os.environ.get("FLEETSTREAM_SCREENSHOTS", tmp_path / "pictures"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
 
 
 def drive(fleet: Fleet, device: str, now: datetime, seed: int) -> None:
