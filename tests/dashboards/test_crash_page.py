@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,19 +12,14 @@ from contracts.edr.wire import CapsuleParcel, event_of
 from simulators.crashes.play import BUMPER, play
 from simulators.crashes.scenarios import SCENARIOS
 from tests.api.test_edr import Crashed, crashed
-from tests.dashboards.browser import Browser, open_browser
-from tests.dashboards.test_page import PROGRAM, pictures
+from tests.dashboards.browser import Browser, find_browser
 
-__all__ = ["crashed", "pictures"]
+__all__ = ["crashed"]
+
+PROGRAM = find_browser()
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH; install chromium to test the page")
 FIGURES = "[...document.querySelectorAll('.figure')]"
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    with open_browser(str(PROGRAM), tmp_path / "profile") as made:
-        yield made
 
 
 def open_report(browser: Browser, crashed: Crashed, record: str) -> None:
