@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from contracts.errors import Fatal
-from stream_jobs.library.late import JobMetrics, LateRows
+from stream_jobs.library.late import LateRows
 from stream_jobs.library.steps import Each, Grouped, Joined, Step, each, grouped, paired
 
 if TYPE_CHECKING:
@@ -113,22 +113,17 @@ def start(
     inputs: Mapping[str, DataFrame],
     sink: Sink,
     checkpoint: Path,
+    late: LateRows,
     drain: bool = False,
-    metrics: JobMetrics | None = None,
 ) -> StreamingQuery:
-    """Start the job. ``drain`` True: take what is there now, in the same steps, and end."""
+    """Start the job; ``late`` hears of rows that it leaves out. ``drain`` True: take what is there now, in the same
+    steps, and end."""
     writer = build(job, inputs).writeStream.queryName(job.name).outputMode(job.output_mode)
     writer = writer.option("checkpointLocation", str(checkpoint)).foreachBatch(sink)
     writer = writer.trigger(availableNow=True) if drain else writer.trigger(processingTime=_interval(job))
-    session = inputs[job.input].sparkSession
-    listener = LateRows(session, job.name, metrics)
-    session.streams.addListener(listener)
-    try:
-        with _one_row_at_a_time(session):
-            return writer.start()
-    except BaseException:
-        session.streams.removeListener(listener)
-        raise
+    late.watch(job.name)
+    with _one_row_at_a_time(inputs[job.input].sparkSession):
+        return writer.start()
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-from uuid import UUID
 
 from prometheus_client import CollectorRegistry, Counter
 from pyspark.sql import SparkSession
@@ -31,31 +29,39 @@ class JobMetrics:
         self._late.labels(job).inc(rows)
 
 
-@dataclass(eq=False)
 class LateRows(StreamingQueryListener):
-    """Hears one run of one job; to be registered before it starts. Spark calls it from a thread of its own."""
+    """Hears every run of the jobs it watches, one for a whole session: Spark hands each event to each listener, and
+    what PySpark makes of an event costs many calls. Spark calls it from a thread of its own."""
 
-    session: SparkSession
-    job: str
-    metrics: JobMetrics | None = None
-    _run: UUID | None = field(default=None, init=False)
+    def __init__(self, session: SparkSession, metrics: JobMetrics | None = None) -> None:
+        """Listens from now on, until ``close``."""
+        self._streams = session.streams
+        self._metrics = metrics
+        self._jobs: set[str] = set()
+        self._streams.addListener(self)
+
+    def watch(self, job: str) -> None:
+        """Before the job starts."""
+        self._jobs.add(job)
+
+    def close(self) -> None:
+        self._streams.removeListener(self)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        if self._run is None and event.name == self.job:
-            self._run = event.runId
+        """Nothing came yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        if event.progress.runId != self._run:
+        progress = event.progress
+        if progress.name not in self._jobs:
             return
-        rows = sum(operator.numRowsDroppedByWatermark for operator in event.progress.stateOperators)
+        rows = sum(operator.numRowsDroppedByWatermark for operator in progress.stateOperators)
         if rows:
-            log.warning("event=rows_too_late job=%s rows=%d batch=%d", self.job, rows, event.progress.batchId)
-            if self.metrics is not None:
-                self.metrics.late(self.job, rows)
+            log.warning("event=rows_too_late job=%s rows=%d batch=%d", progress.name, rows, progress.batchId)
+            if self._metrics is not None:
+                self._metrics.late(progress.name, rows)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Nothing came, so nothing came late."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        if event.runId == self._run:
-            self.session.streams.removeListener(self)
+        """The job may start again."""

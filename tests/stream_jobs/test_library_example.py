@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from contracts.topics import Topics
+from stream_jobs.library.late import LateRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,10 +46,10 @@ def test_the_documented_job_finds_the_drives(
     (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     names: dict[str, Any] = {}
     exec(compile(source, str(PAGE), "exec"), names)
-    query = names["run"](
-        spark, kafka_bootstrap, topics.windows.name, topics.events.name, tmp_path / "checkpoint", drain=True
-    )
+    late, checkpoint = LateRows(spark), tmp_path / "checkpoint"
+    query = names["run"](spark, kafka_bootstrap, topics.windows.name, topics.events.name, checkpoint, late, drain=True)
     assert query.awaitTermination(120)
+    late.close()
     gc.collect()
     found = read(kafka_bootstrap, topics.events.name, 3)
     assert sorted((one["device"], one["moving_windows"], one["top_speed"]) for one in found) == [

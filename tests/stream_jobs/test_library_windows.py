@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from contracts.errors import Fatal
 from stream_jobs.library.job import AtWatermark, EachRecord, Every, Job, Trigger, build, start
 from stream_jobs.library.kinds import Fixed, Kind, Session, Sliding
-from stream_jobs.library.late import JobMetrics
+from stream_jobs.library.late import JobMetrics, LateRows
 from stream_jobs.library.sessions import Open, joined, told
 from stream_jobs.library.steps import COUNT, Each, Grouped, Joined, Value, highest, lowest, total
 
@@ -127,7 +127,16 @@ def _quick(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def heard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Heard]]:
+def late(spark: SparkSession) -> Iterator[LateRows]:
+    rows = LateRows(spark)
+    yield rows
+    rows.close()
+
+
+@pytest.fixture(scope="module")
+def heard(
+    spark: SparkSession, late: LateRows, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[tuple[str, str], Heard]]:
     """All nine at once: they share the session and wait together."""
     folder = tmp_path_factory.mktemp("library")
     source = write(folder / "in", BATCHES)
@@ -137,7 +146,7 @@ def heard(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         for trigger in TRIGGERS:
             sink = made[kind, trigger] = Heard()
             one = job(KINDS[kind], TRIGGERS[trigger], f"{kind}_{trigger}")
-            queries.append(start(one, {"readings": stream(spark, source)}, sink, folder / one.name))
+            queries.append(start(one, {"readings": stream(spark, source)}, sink, folder / one.name, late))
     for query in queries:
         query.processAllAvailable()
         query.stop()
@@ -169,7 +178,7 @@ def test_the_same_job_on_a_table_is_the_batch_computation(spark: SparkSession, t
         assert sink.last() == expected(kind, rows)
 
 
-def test_two_streams_meet_and_what_meets_is_grouped(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_streams_meet_and_what_meets_is_grouped(spark: SparkSession, late: LateRows, tmp_path: Path) -> None:
     clock = ((("clock", 500, 1),), (("clock", 900, 1),))  # the group's watermark follows the join's by one batch
     doors = ((("a", 13, 1), ("a", 36, 1), ("b", 24, 1), ("a", 21, 0)), *clock)
     inputs = {
@@ -182,7 +191,7 @@ def test_two_streams_meet_and_what_meets_is_grouped(spark: SparkSession, tmp_pat
     grouping = Grouped(("device",), Fixed(10), VALUES)
     counts = replace(pairs, name="counts", steps=(*steps, grouping), trigger=AtWatermark(0.1))
     met, grouped = Heard(), Heard()
-    queries = [start(pairs, inputs, met, tmp_path / "1"), start(counts, inputs, grouped, tmp_path / "2")]
+    queries = [start(pairs, inputs, met, tmp_path / "1", late), start(counts, inputs, grouped, tmp_path / "2", late)]
     for query in queries:
         query.processAllAvailable()
         query.stop()
@@ -213,10 +222,12 @@ def test_rows_behind_the_watermark_are_logged_and_counted(
 ) -> None:
     source = write(tmp_path / "in", (BATCHES[0], (("clock", 500, 0),), (("clock", 501, 0),), (("a", 2, 1),)))
     sink, registry = Heard(), CollectorRegistry()
-    told, late = Told(registry), job(Fixed(10), AtWatermark(), "late")
-    query = start(late, {"readings": stream(spark, source)}, sink, tmp_path / "c", True, told)
-    assert query.awaitTermination(60)
-    assert told.heard.wait(30)
+    told, one = Told(registry), job(Fixed(10), AtWatermark(), "late")
+    late = LateRows(spark, told)
+    query = start(one, {"readings": stream(spark, source)}, sink, tmp_path / "c", late, drain=True)
+    assert query.awaitTermination(120)
+    assert told.heard.wait(120)
+    late.close()
     assert registry.get_sample_value("fleetstream_job_rows_too_late_total", {"job": "late"}) == 1
     assert [
         one.getMessage().rpartition(" ")[0] for one in caplog.records if one.name == "stream_jobs.library.late"
