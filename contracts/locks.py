@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+OF_SCHEMA: Final = "hashtext(current_schema())"
+"""SQL of the second half where one works per schema: by its name, so that parallel stacks do not meet and a schema
+that is exchanged for another (``fleetstream swap``) does not let a second one in."""
+
 MIGRATE_LOCK: Final = 7_310_001
 """One migration, or one rebuild of a version, at a time."""
 

@@ -17,16 +17,13 @@ import psycopg
 from psycopg.rows import class_row
 
 from api.errors import StoreUnavailable
+from api.queries.alone import Alone
 from contracts.command_life import OPEN, State
 from contracts.commands import Answer, Command, encode_command
 from contracts.locks import CLERK_LOCK
 from contracts.packet import DropReason
 
 log = logging.getLogger(__name__)
-LOCK: Final = """
-SELECT pg_try_advisory_lock(%s, (SELECT oid::bigint::bit(32)::integer FROM pg_namespace
-                                 WHERE nspname = current_schema()))
-"""
 _MS: Final = "(extract(epoch FROM {}) * 1000)::bigint"
 DUE: Final = f"""
 SELECT c.command_id, d.device, c.tenant_id, c.kind, c.arguments, c.nonce, c.state, c.attempts,
@@ -139,32 +136,12 @@ class MissingRange:
     last_seq: int
 
 
-class ClerkStore:
+class ClerkStore(Alone):
     """Every method raises StoreUnavailable when the database cannot answer; nothing of it happened then."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._connection: psycopg.AsyncConnection[Any] | None = None
-
-    async def open(self) -> bool:
-        """Connect and try to become the one clerk; False when another one is."""
-        try:
-            await self.close()
-            self._connection = await psycopg.AsyncConnection.connect(
-                self._dsn, autocommit=True, application_name="fleetstream-clerk", connect_timeout=5
-            )
-            row = await (await self._connection.execute(LOCK, (CLERK_LOCK,))).fetchone()
-        except psycopg.Error as error:
-            raise _unavailable(error) from error
-        if row is None or not row[0]:
-            await self.close()
-            return False
-        return True
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-        self._connection = None
+    name = "clerk"
+    kept = "commands keep their state"
+    lock = CLERK_LOCK
 
     async def turn(self, decide: Callable[[Due], Step], now_ms: int, limit: int) -> int:
         """Decide about due commands and carry it out; how many there were."""
@@ -214,7 +191,7 @@ class ClerkStore:
             async with self._connection.transaction():
                 yield self._connection
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
 
 async def _carry_out(connection: psycopg.AsyncConnection[Any], row: Due, step: Step, now_ms: int) -> None:
@@ -260,7 +237,3 @@ async def _apply(connection: psycopg.AsyncConnection[Any], told: Told, effect: E
     for event in effect.events:
         await connection.execute(TELL, (told.tenant_id, "events", answer.device, event))
     return effect.state is not None or bool(effect.events)
-
-
-def _unavailable(error: psycopg.Error) -> StoreUnavailable:
-    return StoreUnavailable(f"PostgreSQL did not answer the clerk ({type(error).__name__}); commands keep their state")

@@ -15,12 +15,9 @@ import psycopg
 from psycopg.rows import class_row, tuple_row
 
 from api.errors import StoreUnavailable
+from api.queries.alone import Alone
 from contracts.locks import RELAY_LOCK
 from contracts.registry import Registration
-
-LOCK = "SELECT pg_try_advisory_lock(%s, hashtext(current_schema()))"
-"""By the schema's name, so that parallel stacks do not meet and a schema that is exchanged for another
-(``fleetstream swap``) does not let a second relay in."""
 
 WAITING = """
 SELECT outbox_id, topic, kafka_key, kafka_value FROM outbox
@@ -68,32 +65,12 @@ class Backlog:
     unknown_topic: int
 
 
-class Outbox:
+class Outbox(Alone):
     """The relay's connection; every method raises StoreUnavailable when the database cannot answer."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._connection: psycopg.AsyncConnection[Any] | None = None
-
-    async def open(self) -> bool:
-        """Connect and try to become the one relay; False when another one is."""
-        try:
-            await self.close()
-            self._connection = await psycopg.AsyncConnection.connect(
-                self._dsn, autocommit=True, application_name="fleetstream-relay", connect_timeout=5
-            )
-            row = await (await self._connection.execute(LOCK, (RELAY_LOCK,))).fetchone()
-        except psycopg.Error as error:
-            raise _unavailable(error) from error
-        if row is None or not row[0]:
-            await self.close()
-            return False
-        return True
-
-    async def close(self) -> None:
-        if self._connection is not None:
-            await self._connection.close()
-        self._connection = None
+    name = "relay"
+    kept = "the outbox keeps its rows"
+    lock = RELAY_LOCK
 
     async def waiting(self, topics: Sequence[str], blocked: Sequence[str], limit: int) -> list[OutboxRow]:
         """The oldest rows not yet published, without the keys in ``blocked`` ("topic:key")."""
@@ -102,27 +79,27 @@ class Outbox:
                 await cursor.execute(WAITING, {"topics": list(topics), "blocked": list(blocked), "limit": limit})
                 return await cursor.fetchall()
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
     async def mark_published(self, outbox_ids: Sequence[int]) -> None:
         try:
             await self._open().execute(MARK, (list(outbox_ids),))
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
     async def prune(self, keep_h: float) -> int:
         """Delete some published rows older than ``keep_h`` hours; return how many."""
         try:
             return (await self._open().execute(PRUNE, (keep_h,))).rowcount
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
     async def backlog(self, topics: Sequence[str]) -> Backlog:
         try:
             async with self._open().cursor(row_factory=tuple_row) as cursor:
                 row = await (await cursor.execute(BACKLOG, (list(topics),))).fetchone()
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
         return Backlog(*row) if row else Backlog(0, 0.0, 0)
 
     async def registry(self) -> tuple[list[Registration], list[str]]:
@@ -133,7 +110,7 @@ class Outbox:
             async with self._open().cursor(row_factory=tuple_row) as names:
                 revoked = [row[0] for row in await (await names.execute(REVOKED)).fetchall()]
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
         return registered, revoked
 
     async def book(self) -> list[tuple[str, bytes]]:
@@ -142,7 +119,7 @@ class Outbox:
             async with self._open().cursor(row_factory=tuple_row) as cursor:
                 return [(key, bytes(page)) for key, page in await (await cursor.execute(BOOK)).fetchall()]
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
     async def epochs(self) -> list[tuple[str, bytes]]:
         """The boot epochs that the store knows, by device, as the gateways should know them."""
@@ -150,13 +127,9 @@ class Outbox:
             async with self._open().cursor(row_factory=tuple_row) as cursor:
                 return await (await cursor.execute(EPOCHS)).fetchall()
         except psycopg.Error as error:
-            raise _unavailable(error) from error
+            raise self._unavailable(error) from error
 
     def _open(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None:
             raise StoreUnavailable("the relay is not connected to PostgreSQL; what waits stays in the outbox")
         return self._connection
-
-
-def _unavailable(error: psycopg.Error) -> StoreUnavailable:
-    return StoreUnavailable(f"PostgreSQL did not answer the relay ({type(error).__name__}); the outbox keeps its rows")

@@ -22,7 +22,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 
 from contracts.errors import TryLater
-from contracts.locks import COMPACTOR_LOCK
+from contracts.locks import COMPACTOR_LOCK, OF_SCHEMA
 from stream_jobs.arithmetic import Bools, Ints
 from stream_jobs.compaction import SLOT_MS, Block, HotPackets, Run, compact, narrow
 from stream_jobs.scales import catalogue_scales
@@ -32,9 +32,7 @@ from stream_jobs.sinks.pgbinary import COPY_HEADER, COPY_TRAILER, POSTGRES_EPOCH
 PACKETS_AT_ONCE: Final = 20_000
 """Packets of one transaction; some tens of megabytes of arrays."""
 
-TRY_LOCK: Final = """
-SELECT pg_try_advisory_lock(%s, (SELECT oid::bigint::bit(32)::integer FROM pg_namespace
-                                 WHERE nspname = current_schema()))"""
+TRY_LOCK: Final = f"SELECT pg_try_advisory_lock(%s, {OF_SCHEMA})"
 DEVICES: Final = "SELECT device_key FROM devices ORDER BY device_key"
 BOUNDS: Final = """
 SELECT floor(extract(epoch FROM first_at) * 1000)::bigint FROM packet_rows

@@ -12,15 +12,13 @@ from psycopg.types.range import Int8Range
 
 from contracts.errors import TryLater
 from contracts.gap_event import CLOSED, EXPLAINED, MOST_RANGES, OPENED, GapEvent, encode_gap_event
-from contracts.locks import WATCH_LOCK
+from contracts.locks import OF_SCHEMA, WATCH_LOCK
 from contracts.ranges import Range, count
 from stream_jobs.gaps import Change, Gap, Ranges
 from stream_jobs.sinks.connection import Connection, connect
 from stream_jobs.sinks.writers import at
 
-LOCK: Final = """
-SELECT pg_try_advisory_xact_lock(%s, (SELECT oid::bigint::bit(32)::integer FROM pg_namespace
-                                      WHERE nspname = current_schema()))"""
+LOCK: Final = f"SELECT pg_try_advisory_xact_lock(%s, {OF_SCHEMA})"
 MISSING: Final = """
 SELECT d.device_key, l.boot_epoch, d.tenant_id, l.device, l.tenant, l.missing
 FROM ledger l JOIN devices d ON d.device = l.device WHERE NOT isempty(l.missing)"""
