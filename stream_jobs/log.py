@@ -92,6 +92,21 @@ class LogReader:
         return {(one.topic, one.partition): int(answer.result(ASK_TIMEOUT_S).offset) for one, answer in asked.items()}
 
 
+def plain_consumer(bootstrap: str, name: str, queue_kb: int) -> dict[str, object]:
+    """Options of a consumer beside Spark, without a group: it is told where to read and commits nothing to Kafka.
+
+    ``queue_kb``: what the client may hold ahead of it.
+    """
+    return {
+        "bootstrap.servers": bootstrap,
+        "group.id": f"fleetstream-{name}",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "queued.max.messages.kbytes": queue_kb,
+    }
+
+
 def starting_offsets(log: LogState, ledger: Ledger) -> str:
     """Spark's ``startingOffsets``. Raises LogLost when the log no longer reaches back to the ledger."""
     return json.dumps(

@@ -23,28 +23,22 @@ from stream_jobs.evidence.intake import Place, Raw
 from stream_jobs.evidence.metrics import EvidenceMetrics
 from stream_jobs.evidence.roots import RootMaker
 from stream_jobs.evidence.store import EvidenceStore
+from stream_jobs.log import plain_consumer
 
 BATCH: Final = 50
 """Records of one transaction: at most 6 MiB, and a notice never waits behind many capsules."""
 
 POLL_S: Final = 0.05
+QUEUE_KB: Final = 8 * 1024
 ROOTS_EVERY_S: Final = 60.0
 log = logging.getLogger(__name__)
 
 
 def consumer_options(bootstrap: str) -> dict[str, object]:
-    """A consumer without a group: it is told where to read and commits nothing to Kafka."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "group.id": "fleetstream-evidence",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        "queued.max.messages.kbytes": 8 * 1024,
-        "fetch.wait.max.ms": 50,
-        "reconnect.backoff.max.ms": 2_000,
-        "log_level": 3,
-    }
+    """Of a consumer that answers at once."""
+    return plain_consumer(bootstrap, "evidence", QUEUE_KB) | {
+        "fetch.wait.max.ms": 50, "reconnect.backoff.max.ms": 2_000, "log_level": 3,
+    }  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 from contracts.errors import Fatal, TryLater
 from contracts.stamp import DEAD_LETTER_HEADER, STAMP_HEADER
 from stream_jobs.errors import LogLost
+from stream_jobs.log import plain_consumer
 from stream_jobs.metrics import ArchiveMetrics
 from stream_jobs.parquet import Place, RawRecord, remove_strays, write_files
 from stream_jobs.sinks.manifest import Manifest
@@ -31,16 +32,8 @@ log = logging.getLogger(__name__)
 
 
 def consumer_options(bootstrap: str) -> dict[str, object]:
-    """A consumer without a group: it is told where to read and commits nothing to Kafka."""
-    return {
-        "bootstrap.servers": bootstrap,
-        "group.id": "fleetstream-archive",
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-        "queued.max.messages.kbytes": CLIENT_QUEUE_KB,
-        "fetch.message.max.bytes": 4 * 1024 * 1024,
-    }
+    """Of a consumer that reads much at a time."""
+    return plain_consumer(bootstrap, "archive", CLIENT_QUEUE_KB) | {"fetch.message.max.bytes": 4 * 1024 * 1024}
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 I1 nothing accepted is missing unless a reported drop covers it. I2 one row per identity, with the bytes that were
 accepted. I3 a device's order can be rebuilt: within an epoch the device's monotonic clock never runs back from one
 number to the next, and all copies of a packet lie in one partition. I4 what was acknowledged is in the log and in the
-store. I6 nothing of one device or tenant stands under another. I7 each bad input is set aside with a reason. I5 (lag
+store. I6 nothing of one device or tenant stands under another. I7 each bad input is set aside with a reason. What the
+store shows is what the bytes say, and the ledger tells what the rows are. I5 (lag
 returns to 0 in time) is decided by the run itself, which ends only there. Every rule works on hashes as well as on
 numbers, so that a clone's packets (same numbers, other bytes) are told apart.
 """
@@ -13,14 +14,28 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Final
 
 from tests.torture.history import DeviceRun, Identity, Numbered
 
 CONFLICT = "identity_conflict"
+TOLERANCE: Final = 1e-9
+"""Of a sum of doubles that two machines add in different orders, relative."""
 PARTLY = "samples"
 """Reason under which single samples are set aside while their packet is stored."""
 OWN_REASONS = frozenset({CONFLICT, PARTLY, "future", "far_past"})
 """Why a packet of an honest agent may be set aside: it was cloned, or its clock was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Samples of a packet and the sum of their values, each in its signal's unit."""
+
+    samples: int
+    total: float
+
+
+NOTHING: Final = Content(0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +48,18 @@ class LogRecord:
     mono_ms: int
     sha256: str
     offset: int = 0
+    content: Content = NOTHING
+    """What its bytes say, decoded by the harness."""
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """One row of the dead letters or of the quarantine."""
+    """One row of the dead letters or of the quarantine; ``samples`` of those that are set aside one by one."""
 
     device: str
     reason: str
     sha256: str
+    samples: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +69,18 @@ class StoredRow:
     identity: Identity
     tenant: str
     sha256: str
+    content: Content = NOTHING
+    """What the view of readings shows of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """What the ledger tells of a device's epoch; ``missing`` are ranges, last number included."""
+
+    device: str
+    boot_epoch: int
+    stored_packets: int
+    missing: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +111,8 @@ class Case:
     """Devices that gave up an identity: under the new epoch their old packets keep the times of their own."""
     taken: Mapping[tuple[str, int], int] = field(default_factory=dict)
     """Topic and partition to the offset below which the store says that it has everything."""
+    ledger: tuple[LedgerRow, ...] = ()
+    latest_wrong: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +133,9 @@ class Verdict:
     poison: tuple[str, ...]
     aside_unknown: tuple[str, ...]
     windows: tuple[str, ...]
+    values: tuple[str, ...]
+    ledger: tuple[str, ...]
+    latest: tuple[str, ...]
 
     @property
     def innocent(self) -> bool:
@@ -140,6 +175,9 @@ def judge(case: Case) -> Verdict:
         poison=_sorted(_poison(case)),
         aside_unknown=_sorted(_aside_unknown(case)),
         windows=case.windows_wrong,
+        values=_sorted(_values(case)),
+        ledger=_sorted(_ledger(case, aside)),
+        latest=case.latest_wrong,
     )
 
 
@@ -184,6 +222,51 @@ def _doubled(case: Case) -> list[str]:
     """I2: also two different packets stored under one identity."""
     times = Counter(row.identity for row in case.stored)
     return [f"{identity} is stored {n} times" for identity, n in times.items() if n > 1]
+
+
+def _values(case: Case) -> list[str]:
+    """I2 beyond hashes, which the store only copies: readings shown against the log's bytes."""
+    said = {record.sha256: record.content for record in case.log}
+    without = Counter[str]()
+    for one in case.aside:
+        if one.reason == PARTLY:
+            without[one.sha256] += one.samples
+    found = []
+    for row in case.stored:
+        if row.sha256 not in said:
+            continue  # altered or foreign
+        wanted, left_out = said[row.sha256], without[row.sha256]
+        near = TOLERANCE * max(1.0, abs(wanted.total))
+        same = left_out > 0 or abs(row.content.total - wanted.total) <= near
+        if row.content.samples != wanted.samples - left_out or not same:
+            found.append(f"{row.identity} shows {row.content}, its bytes say {wanted}, {left_out} samples set aside")
+    return found
+
+
+def _ledger(case: Case, aside: set[tuple[str, str]]) -> list[str]:
+    """What the ledger counts as stored is stored, and it misses nothing that is accounted for."""
+    stored = Counter(row.identity[:2] for row in case.stored)
+    whole = {row.identity for row in case.stored}
+    whole |= {one for one, digests in case.accepted.items() if any((one[0], digest) in aside for digest in digests)}
+    dropped = _dropped(case)
+    found = [
+        f"{row.device} epoch {row.boot_epoch}: the ledger counts {row.stored_packets} stored, there are "
+        f"{stored[row.device, row.boot_epoch]}"
+        for row in case.ledger
+        if row.stored_packets != stored[row.device, row.boot_epoch]
+    ]
+    told = {(row.device, row.boot_epoch) for row in case.ledger}
+    found += [f"{key} has {n} packets and no row in the ledger" for key, n in stored.items() if key not in told]
+    for row in case.ledger:
+        for first, last in row.missing:
+            lied = [
+                seq
+                for device, epoch, seq in whole
+                if (device, epoch) == (row.device, row.boot_epoch) and first <= seq <= last
+            ]
+            lied += [seq for seq in range(first, last + 1) if _in((row.device, row.boot_epoch, seq), dropped)]
+            found += [f"{row.device} epoch {row.boot_epoch}: the ledger misses {seq}, which is there" for seq in lied]
+    return found
 
 
 def _wrong_device(case: Case) -> list[str]:

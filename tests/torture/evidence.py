@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,9 @@ import psycopg
 from confluent_kafka import Consumer, TopicPartition
 
 from contracts.errors import Rejected
-from contracts.packet import decode_header
+from contracts.packet import decode_header, decode_packet
 from contracts.topics import Topics
-from tests.torture.checker import LogRecord, SetAside, StoredRow
+from tests.torture.checker import NOTHING, Content, LedgerRow, LogRecord, SetAside, StoredRow
 from tests.torture.history import Identity
 
 POLL_S = 5.0
@@ -59,6 +60,21 @@ A closer that never comes leaves everything due, and that is not found here.
 """
 
 
+STORED = """
+SELECT p.device, p.boot_epoch, p.seq, p.tenant, p.sha256, coalesce(r.n, 0), coalesce(r.total, 0)
+FROM packets p LEFT JOIN (SELECT device, boot_epoch, seq, count(*) AS n, sum(value) AS total FROM readings
+                          GROUP BY 1, 2, 3) AS r USING (device, boot_epoch, seq)
+"""
+LATEST_FROM_READINGS = """
+WITH said AS (SELECT device, signal, max(measured_at) AS newest FROM readings
+              WHERE device = ANY(%(devices)s) AND quality < 64 GROUP BY 1, 2)
+SELECT device, signal, said.newest, l.measured_at
+FROM said FULL JOIN (SELECT device, signal, measured_at FROM latest WHERE device = ANY(%(devices)s)) AS l
+    USING (device, signal)
+WHERE said.newest IS DISTINCT FROM l.measured_at
+"""
+
+
 class StoreWitness:
     """One connection that is opened again when it breaks. Every method raises psycopg.Error."""
 
@@ -74,8 +90,18 @@ class StoreWitness:
         return [one for one in asked if any(one[2] in part for part in ranges.get(one[:2], ()))]
 
     def stored(self) -> list[StoredRow]:
-        rows = self._rows("SELECT device, boot_epoch, seq, tenant, sha256 FROM packets")
-        return [StoredRow((device, epoch, seq), tenant, sha256) for device, epoch, seq, tenant, sha256 in rows]
+        """Packets, with what the view of readings shows of them."""
+        rows = self._rows(STORED)
+        return [StoredRow(tuple(row[:3]), row[3], row[4], Content(row[5], row[6])) for row in rows]
+
+    def ledger(self) -> list[LedgerRow]:
+        rows = self._rows("SELECT device, boot_epoch, stored_packets, missing FROM ledger")
+        return [LedgerRow(row[0], row[1], row[2], tuple((one.lower, one.upper - 1) for one in row[3])) for row in rows]
+
+    def latest_wrong(self, devices: Iterable[str]) -> list[str]:
+        """Latest values that are not as new as the newest stored reading, or newer."""
+        rows = self._rows(LATEST_FROM_READINGS, {"devices": list(devices)})
+        return [f"{row[0]} {row[1]}: newest reading {row[2]}, latest {row[3]}" for row in rows]
 
     def gaps(self) -> list[tuple[str, int, int, int]]:
         return self._rows(
@@ -89,8 +115,8 @@ class StoreWitness:
 
     def aside(self) -> list[SetAside]:
         rows = self._rows(
-            "SELECT coalesce(device, ''), reason, encode(sha256(bytes), 'hex') FROM quarantine"
-            " UNION ALL SELECT device, reason, encode(sha256(bytes), 'hex') FROM dead_letters"
+            "SELECT coalesce(device, ''), reason, encode(sha256(bytes), 'hex'), coalesce(samples, 0) FROM quarantine"
+            " UNION ALL SELECT device, reason, encode(sha256(bytes), 'hex'), 0 FROM dead_letters"
         )
         return [SetAside(*row) for row in rows]
 
@@ -156,7 +182,17 @@ def _record(place: tuple[str, int], offset: int, value: bytes) -> LogRecord | No
     except Rejected:
         return None
     numbered = (head.device, head.boot_epoch, head.nonce, head.seq)
-    return LogRecord(place, numbered, head.mono_ms, hashlib.sha256(value).hexdigest(), offset)
+    return LogRecord(place, numbered, head.mono_ms, hashlib.sha256(value).hexdigest(), offset, _content(value))
+
+
+def _content(value: bytes) -> Content:
+    try:
+        packet = decode_packet(value)
+    except Rejected:
+        return NOTHING
+    whole = [(block.base + one) * 10.0**block.exponent for block in packet.blocks for one in block.values]
+    doubles = [one for block in packet.doubles for one in block.values]
+    return Content(len(whole) + len(doubles), math.fsum(one for one in (*whole, *doubles) if not math.isnan(one)))
 
 
 def _everything(consumer: Consumer, topic: str) -> list[tuple[tuple[str, int], int, bytes]]:

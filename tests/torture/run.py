@@ -228,6 +228,8 @@ def _ask(arena: Arena) -> Case:
             gaps=tuple(witness.gaps()),
             aside=tuple(witness.aside()),
             taken=witness.taken(),
+            ledger=tuple(witness.ledger()),
+            latest_wrong=tuple(witness.latest_wrong(set(arena.tenants) - {poison.DEVICE})),
             windows_wrong=tuple(witness.windows_wrong(set(arena.tenants) - {poison.DEVICE})),
         )
     finally:

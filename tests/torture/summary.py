@@ -72,12 +72,10 @@ def _part(times: Sequence[float], part: float) -> float | None:
 
 
 def commit() -> str:
-    """Short name of what ran; a + tells that files differ from it."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--abbrev=7", "--dirty=+"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
+    """Short name of what ran; a + tells that files differ from it, other than the lines that runs themselves add."""
+    name = _git("rev-parse", "--short=7", "HEAD").stdout.strip() or "unknown"
+    return name + "+" * (_git("diff", "--quiet", "HEAD", "--", ".", ":!docs/*.jsonl").returncode == 1)
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)

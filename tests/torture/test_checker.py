@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from contextlib import closing
 from dataclasses import fields, replace
 from pathlib import Path
@@ -16,13 +17,14 @@ from contracts.status import AgentStatus, encode_status
 from contracts.topics import UP_STATUS
 from edge_agent.settings import MqttSettings
 from infra.guard import Guard
-from tests.torture.checker import Case, LogRecord, SetAside, StoredRow, Verdict, judge
+from tests.torture.checker import PARTLY, Case, Content, LedgerRow, LogRecord, SetAside, StoredRow, Verdict, judge
 from tests.torture.device import DevicesFile, EarLink
 from tests.torture.fleet import Fleet
 from tests.torture.history import History, Identity, Numbered
 
 LIVE = ("live", 0)
 TENANTS = {"car": "acme", "van": "globex"}
+SAYS = Content(2, 7.5)
 
 
 def digest(identity: Identity, nonce: int = 1) -> str:
@@ -42,13 +44,25 @@ def honest(numbers: int = 4) -> Case:
         poison={"bad": "noise"},
         promised=frozenset((one[0], digest(one)) for one in identities),
         out_of_order=(),
-        log=tuple(LogRecord(LIVE, n, n[3] * 250, digest((n[0], n[1], n[3])), at) for at, n in enumerate(numbered)),
+        log=tuple(
+            LogRecord(LIVE, n, n[3] * 250, digest((n[0], n[1], n[3])), at, SAYS) for at, n in enumerate(numbered)
+        ),
         letters=frozenset({"bad"}),
-        stored=tuple(StoredRow(one, TENANTS[one[0]], digest(one)) for one in identities),
+        stored=tuple(StoredRow(one, TENANTS[one[0]], digest(one), SAYS) for one in identities),
+        ledger=tuple(LedgerRow(device, 1, numbers) for device in TENANTS if numbers),
         gaps=(),
         aside=(SetAside("car", "not_a_packet", "bad"),),
         taken={LIVE: len(numbered)},
     )
+
+
+def but(case: Case | None = None, **changes: object) -> Case:
+    """The honest case with changes, and a ledger that tells its rows unless that is what is changed."""
+    changed: Case = replace(case or honest(), **changes)  # type: ignore[arg-type]
+    if "ledger" in changes:
+        return changed
+    rows = Counter(row.identity[:2] for row in changed.stored)
+    return replace(changed, ledger=tuple(LedgerRow(*key, n) for key, n in rows.items()))
 
 
 def guilty_of(verdict: Verdict) -> set[str]:
@@ -61,62 +75,81 @@ ROW = next(one for one in honest().stored if one.identity == FIRST)
 REST = tuple(one for one in honest().stored if one.identity != FIRST)
 LOG = honest().log
 BROKEN: dict[str, tuple[Case, set[str]]] = {
-    "a stored row is gone": (replace(honest(), stored=REST), {"lost", "skipped", "acked_not_stored"}),
-    "a row is not stored yet": (replace(honest(), stored=REST, taken={LIVE: 0}), {"lost", "acked_not_stored"}),
+    "a stored row is gone": (but(stored=REST), {"lost", "skipped", "acked_not_stored"}),
+    "a row is not stored yet": (but(stored=REST, taken={LIVE: 0}), {"lost", "acked_not_stored"}),
     "a record of nobody's was passed over": (
-        replace(honest(), log=(*LOG, LogRecord(LIVE, ("car", 1, 1, 99), 10**9, "x", 7))),
+        but(log=(*LOG, LogRecord(LIVE, ("car", 1, 1, 99), 10**9, "x", 7))),
         {"skipped"},
     ),
-    "a row stands twice": (replace(honest(), stored=(*REST, ROW, ROW)), {"doubled"}),
+    "a row stands twice": (but(stored=(*REST, ROW, ROW)), {"doubled"}),
     "a row has other bytes": (
-        replace(honest(), stored=(*REST, replace(ROW, sha256="x"))),
+        but(stored=(*REST, replace(ROW, sha256="x"))),
         {"altered", "lost", "skipped", "acked_not_stored"},
     ),
     "a row that nobody accepted": (
-        replace(honest(), stored=(*honest().stored, StoredRow(("car", 1, 99), "acme", "x"))),
+        but(stored=(*honest().stored, StoredRow(("car", 1, 99), "acme", "x"))),
         {"foreign"},
     ),
     "a device's bytes under another": (
-        replace(honest(), stored=(*honest().stored, StoredRow(("car", 1, 1), "acme", OTHER.sha256))),
+        but(stored=(*honest().stored, StoredRow(("car", 1, 1), "acme", OTHER.sha256, SAYS))),
         {"doubled", "altered", "wrong_device"},
     ),
     "a row under another tenant": (
-        replace(honest(), stored=(*REST, replace(ROW, tenant="globex"))),
+        but(stored=(*REST, replace(ROW, tenant="globex"))),
         {"wrong_device"},
     ),
     "an acknowledgement without a record": (
-        replace(honest(), acked=frozenset({*honest().acked, ("car", 1, 1, 99)})),
+        but(acked=frozenset({*honest().acked, ("car", 1, 1, 99)})),
         {"acked_not_in_log", "acked_not_stored"},
     ),
     "an acknowledgement of another nonce": (
-        replace(honest(), acked=frozenset({*honest().acked, ("car", 1, 2, 1)})),
+        but(acked=frozenset({*honest().acked, ("car", 1, 2, 1)})),
         {"acked_not_in_log", "acked_not_stored"},
     ),
     "a rejection without a letter": (
-        replace(honest(), rejected=frozenset({("car", 1, 1, 1)})),
+        but(rejected=frozenset({("car", 1, 1, 1)})),
         {"acked_not_stored"},
     ),
     "a PUBACK of what the log never got": (
-        replace(honest(), promised=frozenset({*honest().promised, ("car", "x")})),
+        but(promised=frozenset({*honest().promised, ("car", "x")})),
         {"promised_not_in_log"},
     ),
-    "PUBACKs out of order": (replace(honest(), out_of_order=("PUBACK 7 before 6",)), {"puback_order"}),
+    "PUBACKs out of order": (but(out_of_order=("PUBACK 7 before 6",)), {"puback_order"}),
     "numbers against the device's clock": (
-        replace(honest(), log=(replace(LOG[0], mono_ms=10**6), *LOG[1:])),
+        but(log=(replace(LOG[0], mono_ms=10**6), *LOG[1:])),
         {"order"},
     ),
-    "copies in two partitions": (replace(honest(), log=(*LOG, replace(LOG[0], place=("live", 1)))), {"order"}),
-    "poison without a trace": (replace(honest(), aside=()), {"poison"}),
-    "poison without a reason": (replace(honest(), aside=(SetAside("car", "", "bad"),)), {"poison"}),
+    "copies in two partitions": (but(log=(*LOG, replace(LOG[0], place=("live", 1)))), {"order"}),
+    "poison without a trace": (but(aside=()), {"poison"}),
+    "poison without a reason": (but(aside=(SetAside("car", "", "bad"),)), {"poison"}),
     "something set aside that nobody sent": (
-        replace(honest(), aside=(*honest().aside, SetAside("car", "bad_crc", "x"))),
+        but(aside=(*honest().aside, SetAside("car", "bad_crc", "x"))),
         {"aside_unknown"},
     ),
     "an honest packet set aside without cause": (
-        replace(honest(), aside=(*honest().aside, SetAside("car", "bad_crc", ROW.sha256))),
+        but(aside=(*honest().aside, SetAside("car", "bad_crc", ROW.sha256))),
         {"aside_unknown"},
     ),
-    "a window that does not add up": (replace(honest(), windows_wrong=("w",)), {"windows"}),
+    "a value that is not in the bytes": (
+        but(stored=(*REST, replace(ROW, content=Content(2, 7.6)))),
+        {"values"},
+    ),
+    "a sample too many": (but(stored=(*REST, replace(ROW, content=Content(3, 7.5)))), {"values"}),
+    "a sample less, and none set aside": (
+        but(stored=(*REST, replace(ROW, content=Content(1, 7.5)))),
+        {"values"},
+    ),
+    "a ledger that counts what is not there": (
+        but(ledger=(LedgerRow("car", 1, 5), LedgerRow("van", 1, 4))),
+        {"ledger"},
+    ),
+    "a ledger that misses what is there": (
+        but(ledger=(LedgerRow("car", 1, 4, ((2, 3),)), LedgerRow("van", 1, 4))),
+        {"ledger"},
+    ),
+    "a device without a row in the ledger": (but(ledger=(LedgerRow("van", 1, 4),)), {"ledger"}),
+    "an old latest value": (but(latest_wrong=("l",)), {"latest"}),
+    "a window that does not add up": (but(windows_wrong=("w",)), {"windows"}),
 }
 
 
@@ -146,15 +179,22 @@ def test_a_reported_drop_explains_exactly_its_range(dropped: set[int]) -> None:
     log = tuple(one for one in case.log if one.numbered[0] == "van" or one.numbered[3] not in dropped)
     promised = frozenset((one.numbered[0], one.sha256) for one in log)
     case = replace(case, log=log, promised=promised)
-    assert judge(replace(case, stored=rows, gaps=gaps, acked=acked)).innocent
+    assert judge(but(case, stored=rows, gaps=gaps, acked=acked)).innocent
     for missing in dropped:
         told = tuple(gap for gap in gaps if gap[2] != missing)
-        assert len(judge(replace(case, stored=rows, gaps=told, acked=acked)).lost) == 1
+        assert len(judge(but(case, stored=rows, gaps=told, acked=acked)).lost) == 1
+
+
+def test_samples_that_are_set_aside_one_by_one_are_not_shown() -> None:
+    aside = (*honest().aside, SetAside("car", PARTLY, ROW.sha256, 1))
+    case = but(stored=(*REST, replace(ROW, content=Content(1, 3.0))), aside=aside)
+    assert judge(case).innocent
+    assert guilty_of(judge(but(case, stored=honest().stored))) == {"values"}
 
 
 def test_a_packet_of_a_wrong_clock_lies_among_the_letters() -> None:
-    case = replace(
-        honest(), stored=REST, acked=frozenset(one for one in honest().acked if one[3] > 1 or one[0] == "van"),
+    case = but(
+        stored=REST, acked=frozenset(one for one in honest().acked if one[3] > 1 or one[0] == "van"),
         rejected=frozenset({("car", 1, 1, 1)}), aside=(*honest().aside, SetAside("car", "future", ROW.sha256)),
     )  # fmt: skip
     assert judge(case).innocent
@@ -167,7 +207,7 @@ def test_a_clones_packets_are_set_aside_one_by_one() -> None:
     both = {**honest().accepted, twin: frozenset({digest(twin), bytes_})}
     conflict = (*honest().aside, SetAside("car", "identity_conflict", bytes_))
     record = LogRecord(LIVE, ("car", 1, 2, 1), 250, bytes_, 50)
-    case = replace(honest(), accepted=both, aside=conflict, log=(*LOG, record))
+    case = but(accepted=both, aside=conflict, log=(*LOG, record))
     assert judge(case).innocent
     assert guilty_of(judge(replace(case, aside=honest().aside))) == {"lost"}
     known = replace(case, taken={LIVE: 99})
@@ -181,7 +221,7 @@ def test_a_clones_packets_are_set_aside_one_by_one() -> None:
 def test_a_clones_heartbeat_is_set_aside_and_no_packet_is_missed() -> None:
     """It belongs to no journal. Only the run whose packets were not stored may be refused, and only as a conflict."""
     clone, beat = ("car", 1, 2), SetAside("car", "identity_conflict", "beat")
-    case = replace(honest(), aside=(*honest().aside, beat), heartbeats={"beat": clone})
+    case = but(aside=(*honest().aside, beat), heartbeats={"beat": clone})
     assert judge(case).innocent
     wrong = {
         "nobody sent it": replace(case, heartbeats={}),
@@ -212,7 +252,7 @@ def test_a_packet_that_moved_is_asked_for_under_its_new_name_only() -> None:
     )
     assert judge(moved).innocent
     row = StoredRow(("car", 9, 1), "acme", "old")
-    assert guilty_of(judge(replace(moved, stored=(*moved.stored, row)))) == {"foreign"}
+    assert guilty_of(judge(but(moved, stored=(*moved.stored, row)))) == {"foreign"}
 
 
 def test_old_packets_among_new_ones_keep_their_order_and_nothing_else_is_forgiven() -> None:
@@ -220,7 +260,7 @@ def test_old_packets_among_new_ones_keep_their_order_and_nothing_else_is_forgive
 
     def with_times(*times: int) -> Case:
         logged = (LogRecord(LIVE, ("car", 1, 1, n), at, digest(("car", 1, n)), n - 1) for n, at in enumerate(times, 1))
-        return replace(honest(), log=(*logged, *(one for one in honest().log if one.numbered[0] == "van")))
+        return but(log=(*logged, *(one for one in honest().log if one.numbered[0] == "van")))
 
     mixed = with_times(900, 100, 950, 200)
     assert "order" in guilty_of(judge(mixed))
