@@ -1,8 +1,9 @@
 """What a detector says about one asset: seen, expected, since when, how sure, what to do.
 
-The identity is a function of what was judged (device, detector, cause, start of the excursion), so a replay of the
-same log names the same findings. ``score`` is in the detector's own unit; ``probability`` is how rare the detector
-holds such a reading to be on a healthy device, where it can tell.
+The identity is a function of what was judged (deployment and its version, device, cause, start of the excursion), so a
+replay of the same log names the same findings. ``revision`` rises with each thing said of the excursion; readers keep
+the highest. ``score`` is in the detector's own unit; ``probability`` is how rare the detector holds such a reading to
+be on a healthy device, where it can tell.
 """
 
 from __future__ import annotations
@@ -31,11 +32,18 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One excursion of one device; times are Unix epoch milliseconds, values in the signal's catalogue unit."""
+    """One excursion of one device; times are Unix epoch milliseconds, values in the signal's catalogue unit.
+
+    ``deployment`` is the name under which a detector with frozen parameters works (``anomaly.deployed``), and
+    ``deployment_version`` its fingerprint. ``score``, ``observed``, the band, ``regime`` and ``contributions`` are
+    those of the worst reading so far; ``signals`` begins with the one that carried most of it. ``at_ms`` is the event
+    time up to which the finding speaks, ``readings`` the number of moments in alarm until then.
+    """
 
     device: str
+    deployment: str
+    deployment_version: str
     detector: str
-    detector_version: str
     cause: str
     signals: tuple[int, ...]
     started_at_ms: int
@@ -50,12 +58,23 @@ class Finding:
     regime: int | None = None
     contributions: tuple[tuple[int, float], ...] = field(default=())
     advice: str = ""
+    closed_at_ms: int | None = None
+    readings: int = 1
+    readings_lost: bool = False
+    revision: int = 1
+    tenant: str = ""
+    asset: str | None = None
 
     @property
     def id(self) -> str:
         """32 hexadecimal digits, the same on every replay."""
-        key = "\0".join((self.device, self.detector, self.detector_version, self.cause, str(self.started_at_ms)))
-        return hashlib.sha256(key.encode()).hexdigest()[:32]
+        return finding_id(self.device, self.deployment, self.deployment_version, self.cause, self.started_at_ms)
+
+
+def finding_id(device: str, deployment: str, version: str, cause: str, started_at_ms: int) -> str:
+    """32 hexadecimal digits that name one excursion."""
+    key = "\0".join((device, deployment, version, cause, str(started_at_ms)))
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def encode_finding(finding: Finding) -> bytes:

@@ -54,6 +54,11 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
     "too_late": ("device", "signal", "received_hour", "samples", "oldest_at", "newest_at"),
     "quarantine": ("device", "reason", "samples", "received_at", "bytes"),
     "dead_letters": ("device", "reason", "detail", "received_at", "bytes"),
+    "findings": (
+        "finding_id", "asset", "signal", "deployment", "detector", "cause", "opened_at", "last_at", "closed_at",
+        "severity", "score", "threshold", "observed", "expected_low", "expected_high", "readings", "readings_lost",
+        "revision",
+    ),
     "edr_records": ("device", "recorder", "record_no", "profile", "source", "complete", "received_at", "sha256"),
 }  # fmt: skip
 """Stable views and their first columns; more columns may follow, none of these goes away."""

@@ -101,6 +101,11 @@ class Topics:
         return KafkaTopic(f"{self.prefix}.windows.v1", 4)
 
     @property
+    def findings(self) -> KafkaTopic:
+        """What detectors in the stream found (``contracts.finding``), by the outbox."""
+        return KafkaTopic(f"{self.prefix}.findings.v1", 1)
+
+    @property
     def commands(self) -> KafkaTopic:
         """What the cloud asks of a device (``contracts.commands``), by the outbox."""
         return KafkaTopic(f"{self.prefix}.commands.v1", 1)
@@ -134,4 +139,5 @@ class Topics:
         return (
             self.live, self.backlog, self.priority, self.status, self.dead_letters,
             self.registry, self.book, self.windows, self.commands, self.events, self.answers, self.epochs, self.latest,
+            self.findings,
         )  # fmt: skip

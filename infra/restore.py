@@ -40,10 +40,11 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
 
 MADE_AGAIN: Final = (
     "signals", "archive_files", "archive_offsets", "trimmed_offsets", "expired_packets", "reading_horizons", "finality",
-    "rollup_due", "projections",
+    "rollup_due", "projections", "finding_rows", "detection_runs",
 )  # fmt: skip
-"""Tables that migrating, adopting the archive, the closer, the trimmer and retention fill again. The tables of crash
-records are filled by their own consumer, from topics that are never trimmed."""
+"""Tables that migrating, adopting the archive, the closer, the trimmer, retention and detection fill again (findings
+as far back as the log reaches). The tables of crash records are filled by their own consumer, from topics that are
+never trimmed."""
 
 LOST_FOR_GOOD: Final = tuple(LOST)
 """Told at the end of every restore."""

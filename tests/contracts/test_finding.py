@@ -12,7 +12,8 @@ from contracts.errors import Rejected
 from contracts.finding import Finding, Severity, decode_finding, encode_finding
 
 EXAMPLE = Finding(
-    device="car-001", detector="residual", detector_version="1", cause="coolant", signals=(21, 20),
+    device="car-001", deployment="car-coolant", deployment_version="1", detector="residual", cause="coolant",
+    signals=(21, 20),
     started_at_ms=1_700_000_000_000, at_ms=1_700_000_060_000, severity=Severity.WARNING, score=4.5, threshold=3.0,
     observed=104.0, expected_low=85.0, expected_high=98.0, contributions=((21, 0.8),), advice="Check the pump.",
 )  # fmt: skip
@@ -28,6 +29,8 @@ def test_round_trip(score: float, at_ms: int) -> None:
 def test_identity_follows_cause_and_start() -> None:
     assert replace(EXAMPLE, cause="other").id != EXAMPLE.id
     assert replace(EXAMPLE, started_at_ms=1).id != EXAMPLE.id
+    assert replace(EXAMPLE, deployment_version="2").id != EXAMPLE.id
+    assert replace(EXAMPLE, revision=2, closed_at_ms=5, score=9.0).id == EXAMPLE.id
 
 
 def test_what_is_not_finite_is_left_empty_where_it_may_be() -> None:
