@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.house.test_policies import test_names
+from tests.house.test_policies import names_of_tests
 from tests.house.tree import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "dual-writes.md"
@@ -32,7 +32,7 @@ def test_every_place_names_tests_that_exist() -> None:
     assert len(named) >= 20
     assert all(named.values()), [place for place, tests in named.items() if not tests]
     wanted = {test for tests in named.values() for test in tests}
-    assert wanted <= test_names(sorted({test.split("::")[0] for test in wanted}))
+    assert wanted <= names_of_tests(sorted({test.split("::")[0] for test in wanted}))
 
 
 def test_no_room_is_left_out() -> None:

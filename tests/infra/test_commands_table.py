@@ -13,6 +13,7 @@ import pytest
 from contracts.identity import decode_known
 from contracts.tables import ROLE_API, ROLE_READER, ROLE_SINK, TENANT_SETTING
 from infra.enrol import Enrolment, enrol
+from tests.fix_cut import cut_at_commit
 
 SUBMIT = (
     "SELECT said, found_id FROM submit_command(%s, %s, %s, 'ping', %s, %s, %s, 'key:k', now() + interval '1 h', %s)"
@@ -111,6 +112,21 @@ def test_a_new_epoch_is_told_with_its_nonce(sink: Connection) -> None:
     assert not known.contradicts(1, 1_001)
     assert not known.contradicts(12, 5)
     assert json.loads(told[0][2]) == {"v": 1, "highest": 1, "known": [[1, 1001]]}
+
+
+def test_an_epoch_cut_at_its_commit_is_neither_stored_nor_told(
+    sink: Connection, role_dsn: Callable[[str], str], schema: str, schema_dsn: str
+) -> None:
+    insert = (
+        "INSERT INTO seen_ranges (device_key, boot_epoch, nonce, tenant_id)"
+        " SELECT device_key, 7, 77, tenant_id FROM devices WHERE device = 'car-1'"
+    )
+    told = "SELECT count(*), (SELECT count(*) FROM outbox WHERE topic = 'epochs') FROM seen_ranges"
+    with cut_at_commit(schema_dsn, schema), pytest.raises(psycopg.OperationalError):
+        psycopg.connect(role_dsn(ROLE_SINK), autocommit=True).execute(insert)
+    assert sink.execute(told).fetchone() == (0, 0)
+    sink.execute(insert)
+    assert sink.execute(told).fetchone() == (1, 1)
 
 
 def test_two_transactions_with_new_epochs_tell_both(sink: Connection, role_dsn: Callable[[str], str]) -> None:

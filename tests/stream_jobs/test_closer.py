@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
+from contracts.errors import TryLater
 from stream_jobs.jobs.closer import watermark_ms
 from stream_jobs.log import Extent, LogState
 from stream_jobs.sinks.ledger import Taken
+from tests.fix_cut import cut_at_commit
 from tests.stream_jobs.build import T0
 from tests.stream_jobs.fix_scene import Scene
 
@@ -36,6 +40,21 @@ def test_a_window_closes_after_its_end_and_grace_and_is_said_once(scene: Scene) 
     ]
     scene.now_ms = T0 + 140_000
     assert scene.closer.once() == 1 and scene.said()[1]["width_s"] == 60
+
+
+def test_a_closer_killed_at_its_commit_has_said_nothing_and_says_it_once(
+    scene: Scene, schema: str, schema_dsn: str
+) -> None:
+    scene.put(1, 100, 300, received_ms=T0 + 500)
+    scene.now_ms = T0 + 25_000
+    with cut_at_commit(schema_dsn, schema), pytest.raises(TryLater):
+        scene.closer.once()
+    published = "SELECT count(*) FROM window_publications UNION ALL SELECT count(*) FROM outbox WHERE topic = 'windows'"
+    assert scene.rows(f"SELECT state FROM window_aggregates WHERE width_s = 10 UNION ALL {published}") == [
+        (0,), (0,), (0,),
+    ]  # fmt: skip
+    assert scene.closer.once() == 1 and scene.closer.once() == 0
+    assert len(scene.said()) == 1
 
 
 def test_a_store_that_lags_does_not_close_windows_by_the_clock(scene: Scene) -> None:

@@ -22,6 +22,7 @@ from stream_jobs.gaps import MOST_GAPS, Change, Gap, Look, advance
 from stream_jobs.jobs.watch import GapWatch
 from stream_jobs.metrics import WatchMetrics
 from stream_jobs.sinks.gaps import GapStore
+from tests.fix_cut import cut_at_commit
 from tests.stream_jobs.build import T0, add_devices
 
 LIMIT_MS = 60_000
@@ -178,6 +179,19 @@ def rig(role_dsn: Callable[[str], str]) -> Iterator[Rig]:
     made = Rig(role_dsn(ROLE_SINK))
     yield made
     made.store.disconnect()
+
+
+def test_a_watch_killed_at_its_commit_has_neither_opened_nor_told(rig: Rig, schema: str, schema_dsn: str) -> None:
+    rig.store_numbers("car1", "{[1,5),[8,20)}")
+    rig.accept("car1", 20)
+    assert rig.look(0) == rig.look(30_000) == []
+    with cut_at_commit(schema_dsn, schema), pytest.raises(TryLater):
+        rig.look(LIMIT_MS)
+    assert rig.execute("SELECT state FROM gaps UNION ALL SELECT topic FROM outbox WHERE topic = 'events'") == [
+        ("waiting",)
+    ]
+    assert [event.state for event in rig.look(1)] == [OPENED]
+    assert rig.execute("SELECT state FROM gaps") == [("open",)] and len(rig.look(1)) == 1
 
 
 def test_a_gap_is_told_once_and_its_end_once(rig: Rig) -> None:

@@ -17,7 +17,7 @@ JUMPS_MS = (HOUR_MS, -HOUR_MS, YEAR_MS, -YEAR_MS)
 PLAIN = ("fleet-0", "fleet-1", "fleet-2")
 WILD = 1_000
 DRAIN_S = 60.0
-FULL_RATE = 200
+FULL_RATE = 1_000
 """Overflows the spools of fleet-1 within the shortest time that is drawn."""
 
 
