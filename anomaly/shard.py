@@ -1,0 +1,255 @@
+"""Detection over a shard of devices: readings in log order and a small state in, what is to be said out. Pure.
+
+The same steps run in the stream (one shard's readings of one micro-batch at a time), in batch and on replay, and give
+the same tellings however the log is cut. A state is bytes with a version: those of another declared set are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from anomaly import excursions
+from anomaly.base import Readings, State
+from anomaly.deployment import Deployment, check_set, set_version
+from anomaly.errors import BadState
+from anomaly.excursions import TOLD
+from anomaly.moments import (
+    LANES,
+    SAMPLE,
+    SERIES,
+    STEP_MS,
+    Late,
+    Moments,
+    arrive,
+    cells,
+    held,
+    lost_until,
+    moments,
+    places,
+)
+from anomaly.types import Floats, Ints, Rows
+
+MAGIC = b"FSW1"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """State of one deployment; row ``i`` of each array belongs to the series ``keys[i]``."""
+
+    keys: Ints
+    state: State
+    counts: Rows
+    excursions: Rows
+    last: Floats
+    last_ms: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ShardState:
+    """Series, readings that wait for the watermark, and each deployment's part."""
+
+    series: Rows
+    waiting: Rows
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one call said: the last telling per excursion, readings judged or waiting, readings too late."""
+
+    state: ShardState
+    told: Rows
+    readings: int
+    late: int
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A declared set of deployments with the watermark's ``wait_ms``."""
+
+    deployments: tuple[Deployment, ...]
+    wait_ms: int
+
+    def __post_init__(self) -> None:
+        check_set(self.deployments)
+
+    @property
+    def version(self) -> str:
+        """Changes with the set and the watermark."""
+        return f"{set_version(self.deployments)}-{self.wait_ms}"
+
+    @property
+    def signals(self) -> Ints:
+        """Catalogue numbers that any deployment looks at."""
+        return np.unique([signal for one in self.deployments for signal in one.signals])
+
+    def start(self) -> ShardState:
+        return ShardState(
+            np.zeros(0, SERIES),
+            np.zeros(0, SAMPLE),
+            tuple(_fresh(one, np.zeros(0, np.int64)) for one in self.deployments),
+        )
+
+    def run(self, state: ShardState, samples: Rows) -> Step:
+        """Take readings in log order (``moments.SAMPLE``); the given state stays as it was."""
+        samples = samples[np.isin(samples["signal"], self.signals)]
+        arrived = arrive(state.series, samples, self.wait_ms)
+        everything = np.concatenate([state.waiting, arrived.accepted])
+        _, waiting_at = places(arrived.series["key"], _keys(state.waiting))
+        chosen, place = cells(everything, np.append(waiting_at, arrived.place))
+        ends = (chosen["at_ms"] // STEP_MS + 1) * STEP_MS
+        ready = ends <= arrived.series["newest_ms"][place] - self.wait_ms
+        parts, told = [], []
+        for number, (deployment, part) in enumerate(zip(self.deployments, state.parts, strict=True)):
+            rows = moments(chosen[ready], place[ready], deployment.signals)
+            part, said = _judge(deployment, part, arrived.series["key"], rows, arrived.late)
+            said["deployment"] = number
+            parts.append(part)
+            told.append(_last(said))
+        return Step(
+            ShardState(arrived.series, chosen[~ready], tuple(parts)), np.concatenate([np.zeros(0, TOLD), *told]),
+            len(arrived.accepted), len(arrived.late),
+        )  # fmt: skip
+
+    def dump(self, state: ShardState) -> bytes:
+        """Magic, header, arrays, CRC-32."""
+        sizes = [len(part.keys) for part in state.parts]
+        told = {"set": self.version, "series": len(state.series), "waiting": len(state.waiting), "parts": sizes}
+        head = json.dumps(told).encode()
+        arrays = [state.series, state.waiting, *(array for part in state.parts for array in _arrays(part))]
+        body = b"".join([MAGIC, len(head).to_bytes(4, "little"), head, *(array.tobytes() for array in arrays)])
+        return body + zlib.crc32(body).to_bytes(4, "little")
+
+    def load(self, data: bytes) -> ShardState:
+        """Raises BadState when the bytes are damaged or belong to another set."""
+        body = memoryview(data)[:-4]
+        if data[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(data[-4:], "little"):
+            raise BadState("damaged or not a shard's state; start afresh and replay the topics")
+        size = int.from_bytes(data[4:8], "little")
+        told = json.loads(data[8 : 8 + size])
+        if told["set"] != self.version:
+            raise BadState(
+                f"written by the set {told['set']}, this is {self.version}; start afresh and replay the topics"
+            )
+        reader = _Reader(body, 8 + size)
+        series, waiting = reader.take(SERIES, told["series"]), reader.take(SAMPLE, told["waiting"])
+        parts = tuple(reader.part(one, count) for one, count in zip(self.deployments, told["parts"], strict=True))
+        return ShardState(series, waiting, parts)
+
+
+def _keys(samples: Rows) -> Ints:
+    return np.asarray(samples["device"].astype(np.int64) * LANES + samples["lane"])
+
+
+def _fresh(deployment: Deployment, keys: Ints) -> Part:
+    count, columns = len(keys), len(deployment.signals)
+    counts, rows = excursions.fresh(deployment, count)
+    return Part(
+        keys, deployment.detector.start(count), counts, rows, np.full((count, columns), np.nan),
+        np.zeros((count, columns), np.int64),
+    )  # fmt: skip
+
+
+def _grown(deployment: Deployment, part: Part, keys: Ints) -> Part:
+    if len(keys) == len(part.keys):
+        return part
+    new = _fresh(deployment, keys[len(part.keys) :])
+    state = replace(part.state, rows=np.concatenate([part.state.rows, new.state.rows]))
+    joined = (np.concatenate(pair) for pair in zip(_arrays(part)[2:], _arrays(new)[2:], strict=True))
+    return Part(keys, state, *joined)
+
+
+def _judge(deployment: Deployment, part: Part, keys: Ints, rows: Moments, late: Late) -> tuple[Part, Rows]:
+    """Judge complete moments; ``rows`` and ``late`` speak of places in ``keys``."""
+    if not len(rows):
+        return _lost(part, keys, late, deployment), np.zeros(0, TOLD)
+    mine, at = places(part.keys, keys[rows.place])
+    part, rows = _grown(deployment, part, mine), replace(rows, place=at)
+    mislaid = _own(late, keys, part.keys, deployment)
+    lost_ms = lost_until(rows, mislaid)
+    values, last, last_ms = held(rows, part.last, part.last_ms, deployment.hold_ms)
+    awaited = np.asarray(np.isfinite(rows.values[:, list(deployment.awaits)]).any(axis=1))
+    judged = rows.take(awaited)
+    regime = deployment.regime.of(values)[awaited]
+    columns = values[awaited][:, : deployment.detector.channels]
+    readings = Readings(judged.place, judged.at_ms, columns, regime)
+    state, verdict = deployment.detector.run(part.state, readings)
+    both = (part.counts, part.excursions)
+    (counts, rests), told = excursions.follow(deployment, both, readings, verdict, lost_ms[awaited])
+    key = part.keys[told["device"]]
+    told["device"], told["lane"] = key // LANES, key % LANES
+    after = Part(part.keys, state, counts, rests, last, last_ms)
+    return _lost(after, part.keys, mislaid, deployment), told
+
+
+def _own(late: Late, keys: Ints, own: Ints, deployment: Deployment) -> Late:
+    """The late readings of a deployment's signals and series, as places among its own."""
+    mine = np.isin(late.signal, deployment.signals) & np.isin(keys[late.series], own)
+    _, at = places(own, keys[late.series[mine]])
+    return Late(at, late.signal[mine], late.at_ms[mine], late.frontier_ms[mine])
+
+
+def _lost(part: Part, keys: Ints, late: Late, deployment: Deployment) -> Part:
+    """Remember the newest late reading of each series for the moments that follow."""
+    mine = late if keys is part.keys else _own(late, keys, part.keys, deployment)
+    if not len(mine):
+        return part
+    rows = part.excursions.copy()
+    np.maximum.at(rows["lost_ms"], mine.series, mine.at_ms)
+    return replace(part, excursions=rows)
+
+
+def _last(told: Rows) -> Rows:
+    """The last telling of each excursion: what a batch says in between nobody would read."""
+    order = np.lexsort((told["revision"], told["started_ms"], told["lane"], told["device"]))
+    told = told[order]
+    if len(told) < 2:
+        return told
+    same = np.logical_and.reduce([told[name][1:] == told[name][:-1] for name in ("device", "lane", "started_ms")])
+    return told[np.append(~same, True)]
+
+
+def _arrays(part: Part) -> tuple[Rows, ...]:
+    return (part.keys, part.state.rows, part.counts, part.excursions, part.last, part.last_ms)
+
+
+@dataclass(slots=True)
+class _Reader:
+    data: memoryview
+    at: int
+
+    def take(self, kind: np.dtype[np.void] | type[np.generic], count: int, columns: int = 0) -> Rows:
+        size = count * max(columns, 1) if columns else count
+        array = np.frombuffer(self.data, kind, size, self.at)
+        self.at += array.nbytes
+        return np.array(array.reshape(count, columns) if columns else array)
+
+    def part(self, deployment: Deployment, count: int) -> Part:
+        blank = _fresh(deployment, np.zeros(0, np.int64))
+        columns = len(deployment.signals)
+        keys = self.take(np.int64, count)
+        state = replace(blank.state, rows=self.take(blank.state.rows.dtype, count))
+        counts, rows = self.take(blank.counts.dtype, count), self.take(blank.excursions.dtype, count)
+        return Part(
+            keys, state, counts, rows, self.take(np.float64, count, columns), self.take(np.int64, count, columns)
+        )
+
+
+def split(samples: Rows, shards: int) -> Iterator[tuple[int, Rows]]:
+    """Readings by the shard of their device, each in the order they came."""
+    shard = samples["device"] % shards
+    order = np.argsort(shard, kind="stable")
+    cuts = np.searchsorted(shard[order], np.arange(1, shards))
+    for number, chosen in enumerate(np.split(order, cuts)):
+        if len(chosen):
+            yield number, samples[chosen]
+
+
+def together(blobs: Sequence[bytes]) -> Rows:
+    """Readings from the bytes of several arrays of them."""
+    return np.frombuffer(b"".join(blobs), SAMPLE)
