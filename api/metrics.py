@@ -56,5 +56,25 @@ class Metrics:
             "fleetstream_api_latest_told_total", "Latest values written to their topic", registry=self.registry
         )
 
+        self.findings_taken = Counter(
+            "fleetstream_api_findings_taken_total", "Findings that alerts were made of", registry=self.registry
+        )
+        self.alert_steps = Counter(
+            "fleetstream_api_alert_steps_total", "Steps of alerts that the warden made", ("kind",),
+            registry=self.registry,
+        )  # fmt: skip
+        self.deliveries = Counter(
+            "fleetstream_api_alert_deliveries_total", "Attempts to send a message about an alert",
+            ("kind", "outcome"), registry=self.registry,
+        )  # fmt: skip
+        self.deliveries_waiting = Gauge(
+            "fleetstream_api_alert_deliveries_waiting", "Messages about alerts that are not sent yet",
+            registry=self.registry,
+        )  # fmt: skip
+        self.deliveries_dead = Gauge(
+            "fleetstream_api_alert_deliveries_dead",
+            "Messages about alerts that were given up within the last day: an alarm", registry=self.registry,
+        )  # fmt: skip
+
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -25,7 +25,7 @@ from contracts.topics import KafkaTopic, Topics
 REGISTRY = "registry"
 EPOCHS = "epochs"
 BOOK = "book"
-OTHERS = (EPOCHS, BOOK, "windows", "commands", "events", "latest", "findings")
+OTHERS = (EPOCHS, BOOK, "windows", "commands", "events", "latest", "findings", "alerts")
 OUTBOX_TOPICS = (REGISTRY, *OTHERS)
 """Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
 

@@ -38,3 +38,9 @@ FINALITY_LOCK: Final = 7_310_008
 
 EPOCHS_LOCK: Final = 7_310_009
 """The epochs of a device are told one transaction after the other (the function ``tell_epochs``)."""
+
+WARDEN_LOCK: Final = 7_310_020
+"""One warden per schema: who makes alerts of findings."""
+
+COURIER_LOCK: Final = 7_310_021
+"""One courier per schema: who sends messages about alerts."""

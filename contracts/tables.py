@@ -59,6 +59,15 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "severity", "score", "threshold", "observed", "expected_low", "expected_high", "readings", "readings_lost",
         "revision",
     ),
+    "alerts": (
+        "alert_id", "asset", "cause", "state", "resolution", "severity", "assignee", "since", "last_seen_at", "running",
+        "findings", "detector", "root", "level", "revision", "opened_at", "resolved_at", "changed_at", "changed_by",
+    ),
+    "alert_precision": (
+        "tenant", "detector", "month", "alerts", "confirmed", "wrong", "unclear", "unresolved", "precision", "low",
+        "high",
+    ),
+    "deliveries": ("channel", "kind", "alert_id", "event_no", "state", "attempts", "next_attempt_at", "last_error"),
     "edr_records": ("device", "recorder", "record_no", "profile", "source", "complete", "received_at", "sha256"),
 }  # fmt: skip
 """Stable views and their first columns; more columns may follow, none of these goes away."""

@@ -130,6 +130,11 @@ class Topics:
         """Device and signal to the newest value (``contracts.latest``); compacted."""
         return KafkaTopic(f"{self.prefix}.latest.v1", 4, compacted=True)
 
+    @property
+    def alerts(self) -> KafkaTopic:
+        """Every step of every alert (``contracts.alert``), by the outbox; key: device of its first finding."""
+        return KafkaTopic(f"{self.prefix}.alerts.v1", 1)
+
     def lane(self, lane: int) -> KafkaTopic:
         """Where the gateway writes packets of a lane."""
         return (self.live, self.backlog, self.priority)[lane]
@@ -139,5 +144,5 @@ class Topics:
         return (
             self.live, self.backlog, self.priority, self.status, self.dead_letters,
             self.registry, self.book, self.windows, self.commands, self.events, self.answers, self.epochs, self.latest,
-            self.findings,
+            self.findings, self.alerts,
         )  # fmt: skip

@@ -1,0 +1,240 @@
+"""The warden on a real PostgreSQL: one alert per cause, with its audit, message and labels, come what may."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from api.queries.warden import WardenStore, Work
+from api.warden import Warden
+from contracts.alert import AlertState, StepKind
+from contracts.finding import Severity
+from contracts.tables import ROLE_API, ROLE_READER
+from tests.api.fix_alerts import Watchroom
+from tests.api.fix_api import Fleet
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def room(fleet: Fleet) -> Watchroom:
+    return Watchroom(fleet)
+
+
+def move(room: Watchroom, state: str, resolution: str | None = None, at: str = "now()") -> None:
+    """What a person does, as plainly as SQL allows it."""
+    room.fleet.execute(
+        f"UPDATE alert_rows SET state = %s, resolution = %s, resolved_at = {at}, event_no = event_no + 1,"
+        " changed_by = 'key:k', change_kind = 'moved', escalate_at = NULL", state, resolution,
+    )  # fmt: skip
+
+
+def test_findings_of_one_cause_are_one_alert_with_its_message_and_audit(room: Watchroom) -> None:
+    first = room.find()
+    room.find(begun_s=60, deployment="coolant-residual")
+    room.find(cause="battery")
+    room.find("south-1")
+    room.work()
+    assert sorted(room.alerts()) == [("battery", "new", 1), ("cooling", "new", 1), ("cooling", "new", 2)]
+    assert room.rows("SELECT count(*) FROM alert_due") == [(0,)]
+    (step,) = [one for one in room.steps() if one.findings == 1 and one.device == "north-1" and one.cause == "cooling"]
+    assert (step.kind, step.to_state, step.from_state) == (StepKind.OPENED, AlertState.NEW, None)
+    assert (step.asset, step.severity, step.detector) == ("Car 1", Severity.WARNING, "coolant-own-past")
+    assert step.since_ms == int(room.begun.timestamp() * 1000)
+    held = room.rows("SELECT alert_id FROM alert_findings WHERE finding_id = %s", first)
+    assert held == [(step.alert_id,)]
+    room.find(closed_at=room.begun + timedelta(minutes=5), last_at=room.begun + timedelta(minutes=4))
+    room.work()
+    assert len(room.steps()) == 3, "longer and over is nothing that anybody has to hear of"
+    events = room.rows("SELECT count(*), count(DISTINCT alert_id) FROM alert_events")
+    assert events == [(3, 3)]
+
+
+def test_an_alert_worsens_is_amended_and_is_retracted_when_its_ground_goes(room: Watchroom) -> None:
+    name = room.find()
+    room.work()
+    room.find(severity=3, revision=2)
+    room.work()
+    room.find(severity=3, revision=3, readings_lost=True)
+    room.work()
+    room.fleet.execute("DELETE FROM finding_rows WHERE finding_id = %s", name)
+    room.work()
+    assert room.alerts("state, holding, revision, severity") == [("retracted", 0, 2, 3)]
+    room.find(severity=3, revision=4)
+    room.work()
+    kinds = [one.kind for one in room.steps()]
+    assert kinds == ["opened", "worsened", "amended", "retracted", "reopened"]
+    assert [one.event_no for one in room.steps()] == [1, 2, 3, 4, 5]
+    assert room.alerts("state, holding") == [("reopened", 1)]
+
+
+def test_hysteresis_after_people_have_judged(room: Watchroom) -> None:
+    room.find()
+    room.work()
+    move(room, "resolved", "false")
+    room.find(begun_s=3_600)
+    room.work()
+    assert room.alerts() == [("cooling", "resolved", 2)], "a person has answered that"
+    assert room.rows("SELECT resolution FROM alert_labels") == [("false",)]
+    room.find(begun_s=2 * 86_400)
+    room.work()
+    assert room.alerts() == [("cooling", "resolved", 2), ("cooling", "new", 1)]
+
+
+def test_what_comes_back_after_a_repair_reopens_its_alert_and_takes_its_labels_back(room: Watchroom) -> None:
+    room.find()
+    room.work()
+    move(room, "resolved", "true")
+    assert room.rows("SELECT resolution FROM alert_labels") == [("true",)]
+    room.find(begun_s=3_600)
+    room.work()
+    assert room.alerts("state, resolution, findings, escalate_at IS NULL") == [("reopened", None, 2, False)]
+    assert room.rows("SELECT resolution FROM alert_labels") == []
+
+
+def test_what_nobody_takes_notice_of_escalates_three_times_and_wakes_from_suppression(room: Watchroom) -> None:
+    room.find(severity=3)
+    room.work()
+    for _ in range(6):
+        room.ahead_ms += 61 * MINUTE_MS
+        room.work()
+    assert [one.kind for one in room.steps()] == ["opened", "escalated", "escalated", "escalated"]
+    assert room.alerts("state, level") == [("new", 3)]
+    room.fleet.execute(
+        "UPDATE alert_rows SET state = 'suppressed', suppressed_until = %s, event_no = event_no + 1,"
+        " changed_by = 'key:k', change_kind = 'moved', level = 0",
+        datetime.fromtimestamp(room.now_ms / 1000, UTC) + timedelta(hours=1),
+    )
+    room.work()
+    assert room.alerts("state") == [("suppressed",)]
+    room.ahead_ms += 61 * MINUTE_MS
+    room.work()
+    assert room.alerts("state, level") == [("reopened", 0)]
+
+
+def test_many_alerts_of_one_root_become_one_and_stand_alone_again_when_it_goes(room: Watchroom) -> None:
+    root = room.find(cause="supply")
+    for number, cause in enumerate(("fuel", "speed", "load", "throttle"), 1):
+        room.find(cause=cause, begun_s=number)
+    room.find(cause="brakes", begun_s=5, severity=4)
+    room.work()
+    grouped = dict(room.rows("SELECT cause, root_id IS NOT NULL FROM alert_rows"))
+    assert grouped == {
+        "supply": False, "fuel": True, "speed": True, "load": True, "throttle": True, "brakes": False,
+    }, "nothing critical is hidden"  # fmt: skip
+    room.ahead_ms += 25 * 3_600_000
+    room.work()
+    escalated = {one.cause for one in room.steps() if one.kind == "escalated"}
+    assert escalated == {"supply", "brakes"}, "what is grouped disturbs nobody"
+    room.fleet.execute("DELETE FROM finding_rows WHERE finding_id = %s", root)
+    room.work()
+    assert room.rows("SELECT count(*) FROM alert_rows WHERE root_id IS NOT NULL") == [(0,)]
+
+
+def test_criticality_and_cost_raise_a_severity(room: Watchroom) -> None:
+    room.fleet.insert("asset_care", {
+        "asset_id": room.asset_id("north-1"), "tenant_id": room.fleet.tenants["north"], "criticality": 2,
+        "downtime_cost_per_day": 5_000, "visit_cost": 100, "changed_by": "key:k",
+    })  # fmt: skip
+    room.find()
+    room.work()
+    assert room.alerts("told_severity, severity, sureness") == [(2, 4, 0.5)]
+
+
+def test_a_finding_without_an_asset_has_an_alert_of_its_device(room: Watchroom) -> None:
+    room.find(asset_id=None)
+    room.work()
+    assert room.alerts("asset_id, subject") == [(None, f"device:{room.fleet.devices['north-1']}:cooling")]
+
+
+def test_killed_in_the_middle_of_a_batch_nothing_of_it_happened(
+    room: Watchroom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.find()
+    room.find("north-2")
+
+    class Killed(Exception):
+        pass
+
+    async def die(*_: object) -> None:
+        raise Killed
+
+    async def dying(warden: Warden) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Work, "taken", die)
+            with pytest.raises(Killed):
+                await warden.round()
+        assert (room.alerts(), room.steps()) == ([], [])
+        await warden.round()
+
+    room.work(dying)
+    assert room.alerts() == [("cooling", "new", 1)] * 2
+    assert len(room.steps()) == 2
+
+
+def test_one_warden_works_at_a_time(room: Watchroom) -> None:
+    async def both() -> list[bool]:
+        first, second = WardenStore(room.fleet.sink_dsn), WardenStore(room.fleet.sink_dsn)
+        try:
+            return [await first.open(), await second.open()]
+        finally:
+            await first.close()
+            await second.close()
+
+    assert asyncio.run(both()) == [True, False]
+
+
+def test_nothing_changes_without_a_step_and_no_audit_is_changed(room: Watchroom) -> None:
+    room.find()
+    room.work()
+    for statement in (
+        "UPDATE alert_rows SET state = 'resolved', resolution = 'true'",
+        "UPDATE alert_rows SET severity = 4",
+        "UPDATE alert_rows SET event_no = event_no + 2",
+    ):
+        with pytest.raises(psycopg.errors.CheckViolation):
+            room.fleet.execute(statement)
+    for statement in ("UPDATE alert_events SET note = 'x'", "DELETE FROM alert_events"):
+        with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.RestrictViolation)):
+            room.fleet.execute(statement)
+        with psycopg.connect(room.fleet.dsn) as owner, pytest.raises(psycopg.errors.RestrictViolation):
+            owner.execute(statement.encode())
+
+
+def test_precision_by_detector_and_month_with_its_interval(room: Watchroom) -> None:
+    for number, resolution in enumerate(["true", "true", "true", "false", "unclear"]):
+        room.find(begun_s=number, cause=f"c{number}")
+        room.work()
+        room.fleet.execute(
+            "UPDATE alert_rows SET state = 'resolved', resolution = %s, resolved_at = now(), event_no = event_no + 1,"
+            " change_kind = 'moved', root_id = NULL WHERE cause = %s", resolution, f"c{number}",
+        )  # fmt: skip
+    room.find("north-2")
+    room.work()
+    (row,) = room.rows(
+        "SELECT tenant, detector, alerts, confirmed, wrong, unclear, unresolved, precision, low, high"
+        " FROM alert_precision"
+    )
+    assert row[:7] == ("north", "coolant-own-past", 6, 3, 1, 1, 1)
+    assert row[7:] == pytest.approx((0.75, 0.3006, 0.9544), abs=1e-4), "Wilson's interval of 3 out of 4"
+
+
+def test_tenants_see_their_own_and_nobody_reads_a_secret(room: Watchroom, role_dsn: object) -> None:
+    room.find()
+    room.find("south-1")
+    room.work()
+    assert callable(role_dsn)
+    with psycopg.connect(role_dsn(ROLE_API)) as api:
+        assert api.execute("SELECT 1 FROM alerts").fetchall() == []
+        api.execute("SELECT set_config('fleetstream.tenant_id', %s, true)", (str(room.fleet.tenants["south"]),))
+        assert api.execute("SELECT asset FROM alerts").fetchall() == [("Turbine 1",)]
+        assert api.execute("SELECT count(*) FROM alert_events").fetchall() == [(1,)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            api.execute("SELECT secret FROM alert_channels")
+    with psycopg.connect(role_dsn(ROLE_READER)) as reader:
+        assert len(reader.execute("SELECT asset FROM alerts").fetchall()) == 2
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.execute("SELECT target FROM alert_channels")
