@@ -8,6 +8,8 @@ from typing import Any
 
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 
 from contracts.acks import Ack, encode_ack
 from contracts.packet import decode_packet
@@ -19,7 +21,8 @@ from infra.ca import Credentials
 class GatewayDouble:
     """Remembers the first bytes of every identity; a repeat must be the same bytes."""
 
-    def __init__(self, host: str, port: int, credentials: Credentials) -> None:
+    def __init__(self, host: str, port: int, credentials: Credentials, lasting: bool = False) -> None:
+        """``lasting``: the broker keeps for it what comes while it is away, as for the real one."""
         self.frames: dict[tuple[str, int, int], bytes] = {}
         self.copies = 0
         self.differing = 0
@@ -36,7 +39,11 @@ class GatewayDouble:
         self._client.reconnect_delay_set(1, 1)
         self._client.on_connect = lambda client, *_: client.subscribe("v1/+/up/#", 1)
         self._client.on_message = self._take
-        self._client.connect(host, port, clean_start=True)
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = 3_600 if lasting else 0
+        self.subscribed = threading.Event()
+        self._client.on_subscribe = lambda *_: self.subscribed.set()
+        self._client.connect(host, port, clean_start=not lasting, properties=properties)
         self._client.loop_start()
 
     def _take(self, client: Client, _data: Any, message: MQTTMessage) -> None:

@@ -57,6 +57,16 @@ def test_a_closer_killed_at_its_commit_has_said_nothing_and_says_it_once(
     assert len(scene.said()) == 1
 
 
+def test_a_round_closes_a_bounded_number_of_windows_and_the_rest_waits(scene: Scene) -> None:
+    scene.closer.rows = 3
+    minute_ms = T0 // 60_000 * 60_000 + 60_000
+    for number in range(5):
+        scene.put(number + 1, 100, base_ms=minute_ms + number * 10_000, received_ms=minute_ms + number * 10_000)
+    scene.now_ms = minute_ms + 66_000  # five of 10 s are over with their grace, the minute is not
+    assert [scene.closer.once() for _ in range(3)] == [3, 2, 0]
+    assert len(scene.said()) == 5
+
+
 def test_a_store_that_lags_does_not_close_windows_by_the_clock(scene: Scene) -> None:
     scene.put(1, 100, received_ms=T0 + 500)
     scene.log.end += 1

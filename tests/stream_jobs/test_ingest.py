@@ -39,6 +39,15 @@ def test_from_kafka_to_readings(heart: Line) -> None:
     assert sum(one.samples for one in heart.receipts) == 161
 
 
+def test_a_backlog_is_taken_in_batches_of_the_bound(heart: Line) -> None:
+    car = heart.devices["car1"]
+    heart.send_from(car, [(car.packet(n, speed(n)), car.stamp(T0)) for n in range(1, 61)])
+    heart.drain(max_offsets=25)
+    assert sum(one.records for one in heart.receipts) == 60
+    assert max(one.records for one in heart.receipts) <= 25
+    assert heart.rows("SELECT packets FROM seen_ranges") == [(60,)]
+
+
 def test_a_fresh_start_goes_on_where_the_store_is(heart: Line) -> None:
     car = heart.devices["car1"]
     heart.send_from(car, [(car.packet(n, speed(n)), car.stamp(T0)) for n in (1, 2, 3)])
