@@ -37,6 +37,14 @@ class NotReady(Rejected):
     """This service is not set up for what was asked; the detail names the setting."""
 
 
+class NotAcceptable(Rejected):
+    """None of the forms that the caller accepts can be had; the detail lists those that can."""
+
+
+class Gone(Rejected):
+    """It was there and is not any more; the detail says how to begin anew."""
+
+
 class BadQuestion(Rejected):
     """The parameters contradict each other or exceed a limit; ``parameter`` names the first to change."""
 

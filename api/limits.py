@@ -42,13 +42,14 @@ class Seats:
     """At most ``most`` open streams per key."""
 
     most: int
+    what: str = "live streams"
     _taken: dict[str, int] = field(default_factory=dict)
 
     def take(self, name: str) -> None:
         """Raises TooMany; what was taken must be given back."""
         taken = self._taken.get(name, 0)
         if taken >= self.most:
-            raise TooMany(f"this key has {taken} live streams open already; close one", 5)
+            raise TooMany(f"this key has {taken} {self.what} open already; let one end", 5)
         self._taken[name] = taken + 1
 
     def give_back(self, name: str) -> None:

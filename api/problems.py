@@ -13,6 +13,8 @@ from starlette.exceptions import HTTPException
 from api.errors import (
     BadQuestion,
     Forbidden,
+    Gone,
+    NotAcceptable,
     NotFound,
     NotReady,
     QueryTooLong,
@@ -30,6 +32,8 @@ TITLES = {
     403: "This key may not do that",
     404: "Nothing is there",
     405: "This method is not allowed here",
+    406: "It cannot be had in that form",
+    410: "It is not there any more",
     413: "The request is too large",
     422: "The question cannot be answered",
     429: "Too many requests",
@@ -62,6 +66,7 @@ def install(app: FastAPI) -> None:
         (HTTPException, _http), (RequestValidationError, _invalid), (BadQuestion, _bad_question),
         (Unauthorised, _unauthorised), (Forbidden, _forbidden), (NotFound, _not_found), (TooMany, _too_many),
         (QueryTooLong, _too_long), (StoreUnavailable, _unavailable), (NotReady, _not_ready),
+        (NotAcceptable, _not_acceptable), (Gone, _gone),
     ):  # fmt: skip
         app.add_exception_handler(kind, handler)
 
@@ -124,6 +129,16 @@ async def _unavailable(_: Request, error: Exception) -> Response:
 async def _not_ready(_: Request, error: Exception) -> Response:
     assert isinstance(error, NotReady)
     return problem(503, error.reason, error.detail)
+
+
+async def _not_acceptable(_: Request, error: Exception) -> Response:
+    assert isinstance(error, NotAcceptable)
+    return problem(406, error.reason, error.detail, {"Vary": "Accept"})
+
+
+async def _gone(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Gone)
+    return problem(410, error.reason, error.detail)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -29,6 +29,7 @@ class Services:
     store: Store
     doorman: Doorman
     seats: Seats
+    exports: Seats
     hub: Hub
     metrics: Metrics
     now: Callable[[], datetime]

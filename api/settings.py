@@ -34,6 +34,8 @@ class ApiSettings(BaseSettings):
     rate_burst: int = Field(100, ge=1)
     readings_range_s: int = Field(7 * 86_400, ge=1, description="longest time range of one readings question")
     windows_range_s: int = Field(92 * 86_400, ge=1)
+    export_rows: int = Field(20_000_000, ge=1, description="largest export, judged by the hourly windows in its range")
+    exports_per_key: int = Field(2, ge=1, description="exports of one key that may run at once")
     archive_folder: Path | None = Field(None, description="the archive's files, for readings older than the store's")
     stream_poll_ms: int = Field(250, ge=50, description="least time between two looks at the store")
     stream_frame_ms: int = Field(250, ge=50, description="least time between two frames to one client")

@@ -69,6 +69,7 @@ def build_services(settings: ApiSettings, metrics: Metrics, relay_works: Callabl
         store,
         doorman,
         Seats(settings.streams_per_key),
+        Seats(settings.exports_per_key, "exports"),
         hub,
         metrics,
         _now,

@@ -65,6 +65,11 @@ JOIN devices d ON d.device_key = v.device_key
 ORDER BY v.asset_id, v.signal, v.measured_ms DESC, v.device_key
 """
 
+SIGNALS = """
+SELECT DISTINCT l.signal FROM bindings b JOIN latest_values l ON l.device_key = b.device_key
+WHERE b.asset_id = %s ORDER BY l.signal
+"""
+
 
 async def find_asset(connection: Connection, name: str) -> DictRow | None:
     return await (await connection.execute(FIND, (name,))).fetchone()
@@ -84,3 +89,9 @@ async def latest_values(
     """The newest value per asset and signal; ``signals`` None means all."""
     values = {"assets": list(assets), "signals": None if signals is None else list(signals)}
     return await (await connection.execute(LATEST, values)).fetchall()
+
+
+async def signals_of(connection: Connection, asset_id: int) -> list[int]:
+    """Numbers of the signals that the asset's devices ever had a value of."""
+    rows = await (await connection.execute(SIGNALS, (asset_id,))).fetchall()
+    return [row["signal"] for row in rows]

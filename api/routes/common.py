@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Header, Path, Query
 from pydantic import AwareDatetime
 
 from api.auth import EVERYONE, EVIDENCE, TELEMETRY
 from api.errors import NotFound
+from api.forms import Form, choose
 from api.keys import Caller
 from api.queries.assets import find_asset
 from api.queries.pool import Connection
@@ -33,6 +34,20 @@ To = Annotated[
     Query(alias="to", description="exclusive, RFC 3339; default now", examples=["2026-11-21T12:00:00Z"]),
 ]
 Cursor = Annotated[str | None, Query(max_length=1_000, description="'next' of the answer before")]
+
+IfNoneMatch = Annotated[
+    str | None, Header(max_length=1_000, description="ETag of an answer that you have; 304 when it still holds")
+]
+
+
+def wanted_form(
+    accept: Annotated[str | None, Header(max_length=2_000, description="the form of the answer")] = None,
+) -> Form:
+    """What Accept asks for. Raises NotAcceptable."""
+    return choose(accept)
+
+
+Wanted = Annotated[Form, Depends(wanted_form)]
 
 
 async def require_asset(connection: Connection, name: str) -> dict[str, Any]:

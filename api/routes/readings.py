@@ -1,4 +1,7 @@
-"""Stored readings of one asset and signal: row by row, as columns, and as a chart."""
+"""Stored readings of one asset and signal: row by row, as columns, as a file, and as a chart.
+
+A JSON answer is a page; the other forms hold the whole range unless a ``limit`` is given.
+"""
 
 from __future__ import annotations
 
@@ -10,52 +13,132 @@ from fastapi.responses import Response
 
 from api.downsample import thin
 from api.errors import BadQuestion
+from api.exports import caching, export, tag_of, unchanged
+from api.forms import Form, disposition, documented
+from api.keys import Caller
+from api.parts import file_name, readings_of, readings_part
 from api.queries.archive import read_joined
+from api.queries.assets import signals_of
+from api.queries.fingerprints import of_readings
+from api.queries.pool import Connection
 from api.queries.readings import Columns, Place, device_names
-from api.queries.series import Rollup, merge_buckets, read_rollup
+from api.queries.series import Rollup, count_samples, merge_buckets, read_rollup
 from api.questions import Range, find_signal, from_ms, make_cursor, read_cursor, time_range
-from api.routes.common import PREFIX, AssetName, Cursor, From, SignalPath, TelemetryCaller, To, require_asset
-from api.services import Parts
+from api.routes.common import (
+    PREFIX,
+    AssetName,
+    Cursor,
+    From,
+    IfNoneMatch,
+    SignalPath,
+    TelemetryCaller,
+    To,
+    Wanted,
+    require_asset,
+)
+from api.services import Parts, Services
 from api.shapes import Readings, answer, quality_name
 from api.shapes_series import ReadingColumns, Series, moment, plain
+from api.tables import READINGS, encoder
+from api.version import VERSION
 from contracts.limits import ALL_WIDTHS_S
-from contracts.signals import Signal
+from contracts.signals import Signal, catalogue
 
 router = APIRouter(prefix=PREFIX, tags=["readings"])
 CURSOR = "readings"
-ROWS = 50_000
+PAGE, ROWS = 5_000, 50_000
 CHART_READINGS = 200_000
 """What one chart may read from the store before it is thinned out."""
 CHART_WINDOWS = 100_000
 
 
-@router.get("/assets/{name}/readings", response_model=Readings | ReadingColumns)
+@router.get("/assets/{name}/readings", response_model=Readings | ReadingColumns, responses=documented())
 async def readings(
-    parts: Parts, caller: TelemetryCaller, name: AssetName, signal: SignalPath, start: From = None, end: To = None,
-    cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=CHART_READINGS)] = 5_000,
-    form: Annotated[Literal["rows", "columns"], Query(description=f"rows: at most {ROWS} at once")] = "rows",
+    parts: Parts, caller: TelemetryCaller, wanted: Wanted, name: AssetName, signal: SignalPath, start: From = None,
+    end: To = None, cursor: Cursor = None, if_none_match: IfNoneMatch = None,
+    limit: Annotated[
+        int | None, Query(ge=1, le=CHART_READINGS, description=f"JSON: {PAGE} when not given; files: the whole range")
+    ] = None,
+    form: Annotated[Literal["rows", "columns"], Query(description=f"of JSON; rows: at most {ROWS} at once")] = "rows",
 ) -> Response:  # fmt: skip
     """Readings in [from, to), oldest first. Keep 'from' and 'to' while following 'next'."""
     found = find_signal(signal)
-    if form == "rows" and limit > ROWS:
-        raise BadQuestion("too_many_rows", f"at most {ROWS} rows at once; columns hold {CHART_READINGS}", "limit")
     asked = time_range(start, end, parts.now(), parts.settings.readings_range_s)
+    if wanted is not Form.JSON and limit is None and cursor is None:
+        return await export_readings(parts, caller, wanted, name, [found], asked, if_none_match)
+    if form == "rows" and (limit or 0) > ROWS and wanted is Form.JSON:
+        raise BadQuestion("too_many_rows", f"at most {ROWS} rows at once; columns hold {CHART_READINGS}", "limit")
     place = _place(cursor, asked) if cursor else Place(asked.start_ms)
+    rows = form == "rows" or wanted is not Form.JSON
     async with parts.store.transaction(caller.tenant_id) as connection:
         asset = await require_asset(connection, name)
         page = await read_joined(
-            connection, parts.settings.archive_folder, asset["asset_id"], found.number, place, asked.end_ms, limit
-        )
-        devices = await device_names(connection, set(page.rows.devices)) if form == "rows" else {}
+            connection, parts.settings.archive_folder, asset["asset_id"], found.number, place, asked.end_ms,
+            limit or PAGE,
+        )  # fmt: skip
+        devices = await device_names(connection, set(page.rows.devices)) if rows else {}
     after = page.next_place
-    more = after and make_cursor(CURSOR, [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos])
+    more = None
+    if after is not None:
+        more = make_cursor(CURSOR, [after.ms, after.device_key, after.boot_epoch, after.seq, after.pos])
+    if wanted is not Form.JSON:
+        made = encoder(wanted, READINGS)
+        body = made.head() + made.part(readings_part(name, found, page, devices)) + made.tail()
+        headers = caching(None) | {"Content-Disposition": disposition(file_name(name, signal, asked), wanted)}
+        return Response(body, headers=headers | _next(more), media_type=wanted.value.header)
     if form == "columns":
-        return plain(_head(name, found, asked) | _columns(page.rows, asked.start_ms) | {"next": more})
-    return answer(
-        Readings,
-        asset=name, signal=signal, unit=found.unit, start=asked.start, end=asked.end, items=_items(page.rows, devices),
-        next=more,
-    )  # fmt: skip
+        told = plain(_head(name, found, asked) | _columns(page.rows, asked.start_ms) | {"next": more})
+    else:
+        told = answer(
+            Readings, asset=name, signal=signal, unit=found.unit, start=asked.start, end=asked.end,
+            items=_items(page.rows, devices), next=more,
+        )  # fmt: skip
+    return tagged(told, end is not None and asked.end <= parts.now(), if_none_match)
+
+
+async def export_readings(
+    parts: Services, caller: Caller, wanted: Form, name: str, signals: Sequence[Signal], asked: Range,
+    if_none_match: str | None,
+) -> Response:  # fmt: skip
+    """A file of all readings of the signals in the range; none named: of every signal the asset ever had."""
+    async with parts.store.transaction(caller.tenant_id) as connection:
+        asset = await require_asset(connection, name)
+        wanted_signals = list(signals) or await signals_with_values(connection, asset["asset_id"])
+        numbers = [one.number for one in wanted_signals]
+        question = (connection, asset["asset_id"], numbers, asked.start_ms, asked.end_ms)
+        rows = await count_samples(*question)
+        if rows > parts.settings.export_rows:
+            most = f"at most {parts.settings.export_rows} readings in one export"
+            raise BadQuestion("too_many_rows", f"{most}, this range holds {rows}: take a shorter one", "from")
+        tag = None
+        if asked.end <= parts.now():
+            tag = tag_of(
+                VERSION, wanted.name, name, numbers, asked.start_ms, asked.end_ms, await of_readings(*question)
+            )
+    known = unchanged(if_none_match, tag)
+    if known is not None:
+        return known
+    what = wanted_signals[0].path if len(wanted_signals) == 1 else "readings"
+    pieces = readings_of(parts, caller.tenant_id, (asset["asset_id"], name), wanted_signals, asked)
+    told = file_name(name, what, asked)
+    return await export(wanted, READINGS, pieces, told, tag, parts.exports, caller.key_id)
+
+
+async def signals_with_values(connection: Connection, asset_id: int) -> list[Signal]:
+    """By catalogue number."""
+    return [catalogue().by_number(number) for number in await signals_of(connection, asset_id)]
+
+
+def tagged(told: Response, closed: bool, if_none_match: str | None) -> Response:
+    """A page of a range that has ended gets a tag of its own bytes; 304 when the caller has them."""
+    tag = tag_of(bytes(told.body).hex()) if closed else None
+    told.headers.update(caching(tag))
+    return unchanged(if_none_match, tag) or told
+
+
+def _next(cursor: str | None) -> dict[str, str]:
+    """Where a page that is a file goes on."""
+    return {} if cursor is None else {"Link": f'<?cursor={cursor}>; rel="next"', "Next-Cursor": cursor}
 
 
 @router.get("/assets/{name}/series", response_model=Series)
