@@ -10,6 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -223,11 +224,12 @@ class _Reader:
     data: memoryview
     at: int
 
-    def take(self, kind: np.dtype[np.void] | type[np.generic], count: int, columns: int = 0) -> Rows:
+    def take(self, kind: Any, count: int, columns: int = 0) -> Rows:
         size = count * max(columns, 1) if columns else count
-        array = np.frombuffer(self.data, kind, size, self.at)
+        array: Rows = np.frombuffer(self.data, kind, size, self.at)
         self.at += array.nbytes
-        return np.array(array.reshape(count, columns) if columns else array)
+        own: Rows = array.reshape(count, columns).copy() if columns else array.copy()
+        return own
 
     def part(self, deployment: Deployment, count: int) -> Part:
         blank = _fresh(deployment, np.zeros(0, np.int64))

@@ -70,6 +70,29 @@ class IngestMetrics:
         self._closed.inc(windows)
 
 
+class DetectMetrics:
+    """Metrics of detection."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        prefix = "fleetstream_detect_"
+        self._readings = Counter(f"{prefix}readings", "readings taken in for judging", registry=registry)
+        self._late = Counter(f"{prefix}late_readings", "too far behind to be judged", registry=registry)
+        self._findings = Counter(f"{prefix}findings", "findings written, new or changed", registry=registry)
+        self._batches = Counter(f"{prefix}batches", "micro-batches", registry=registry)
+        self._state = Gauge(f"{prefix}state_bytes", "state of the shards of the last batch", registry=registry)
+        self._batch = Gauge(f"{prefix}batch_seconds", "the last micro-batch, trigger to commit", registry=registry)
+
+    def batch(self, readings: int, late: int, findings: int, state_bytes: int) -> None:
+        self._batches.inc()
+        self._readings.inc(readings)
+        self._late.inc(late)
+        self._findings.inc(findings)
+        self._state.set(state_bytes)
+
+    def seconds(self, seconds: float) -> None:
+        self._batch.set(seconds)
+
+
 class ArchiveMetrics:
     """Metrics of the archive consumer."""
 

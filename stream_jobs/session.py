@@ -67,14 +67,14 @@ def session_options(settings: StreamSettings, scratch: Path) -> dict[str, str]:
     }
 
 
-def build_session(settings: StreamSettings, scratch: Path) -> SparkSession:
+def build_session(settings: StreamSettings, scratch: Path, job: str = "ingest") -> SparkSession:
     """Start Spark in this process. ``scratch`` is emptied by whoever made it."""
     from pyspark.sql import SparkSession  # slow to import, and only this process needs it
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.java_home is not None:
         os.environ["JAVA_HOME"] = str(settings.java_home)
-    builder = SparkSession.builder.appName("fleetstream-ingest")
+    builder = SparkSession.builder.appName(f"fleetstream-{job}")
     for key, value in session_options(settings, scratch).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -35,7 +35,7 @@ class _RoomTable(TomlConfigSettingsSource):
 
 
 class StreamSettings(BaseSettings):
-    """One object for ingest, closer and archive."""
+    """One object for every job of this room."""
 
     model_config = SettingsConfigDict(
         env_prefix="FLEETSTREAM__STREAM_JOBS__", env_nested_delimiter="__", frozen=True, extra="forbid"
@@ -71,6 +71,14 @@ class StreamSettings(BaseSettings):
     gap_limit_s: float = Field(default=600.0, gt=0, description="age at which a hole in the ledger becomes an event")
     gap_look_s: float = Field(default=15.0, gt=0, description="how often the ledger is looked at for holes")
     stop_timeout_s: float = Field(default=20.0, gt=0, description="how long a stop waits for the running batch")
+    detect_folder: Path = Field(
+        default=Path(".fleetstream/detection"), description="what detectors have learnt; kept between starts"
+    )
+    detect_shards: int = Field(default=4, ge=1, le=1024, description="parts of the fleet with one state each")
+    detect_wait_ms: int = Field(
+        default=5_000, ge=1_000, description="watermark: how far a reading may lie behind its device's newest"
+    )
+    detect_interval_ms: int = Field(default=2_000, ge=0, description="shortest time between two batches of detection")
     evidence_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description="PEM files of the roots that crash records must end in, separated by commas"
     )

@@ -19,7 +19,7 @@ from stream_jobs.jobs.closer import Closer
 from stream_jobs.jobs.reconciler import Reconciler
 from stream_jobs.jobs.watch import GapWatch
 from stream_jobs.log import LogReader, LogState, refuse_lost_store, starting_offsets
-from stream_jobs.metrics import ArchiveMetrics, HealthServer, IngestMetrics, TrimMetrics, WatchMetrics
+from stream_jobs.metrics import ArchiveMetrics, DetectMetrics, HealthServer, IngestMetrics, TrimMetrics, WatchMetrics
 from stream_jobs.parquet import Place
 from stream_jobs.records import Kind
 from stream_jobs.recount import read_log
@@ -40,6 +40,8 @@ from stream_jobs.trim import LogLimit, Trimmer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from stream_jobs.detection.service import DetectService, FindingSink
 
 
 def topic_kinds(prefix: str) -> dict[str, Kind]:
@@ -110,6 +112,55 @@ def make_ingest(settings: StreamSettings, scratch: Path, stop: threading.Event) 
         return HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, ready)
 
     return IngestService(start_query, closer, metrics, make_health, settings.stop_timeout_s)
+
+
+def run_detect(settings: StreamSettings, stop: threading.Event) -> None:
+    """Judge the stream until ``stop``. Raises Fatal or TryLater."""
+    from stream_jobs.detection.runs import only_one
+
+    with only_one(settings.detect_folder.absolute()), fresh_folder(settings.detect_folder / "scratch") as scratch:
+        try:
+            make_detect(settings, scratch, stop).run(stop)
+        finally:
+            drop_all()
+
+
+def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) -> DetectService:
+    """Wire detection. Nothing is started but Spark's JVM, when the service runs."""
+    from anomaly.deployed import DEPLOYED
+    from anomaly.shard import Shard
+    from stream_jobs.detection import query
+    from stream_jobs.detection.runs import open_run, run_key
+    from stream_jobs.detection.samples import Plan
+    from stream_jobs.detection.service import DetectService, FindingSink
+    from stream_jobs.jobs.ingest import kafka_options
+    from stream_jobs.sinks.findings import FindingStore
+
+    registry = CollectorRegistry()
+    metrics = DetectMetrics(registry)
+    names = Topics(settings.topic_prefix)
+    lanes = {names.live.name: 0, names.backlog.name: 1}
+    reader = LogReader(settings.kafka_bootstrap, list(lanes))
+    shard = Shard(DEPLOYED, settings.detect_wait_ms)
+    store = FindingStore(settings.dsn.get_secret_value(), DEPLOYED)
+
+    def start_query() -> tuple[SparkSession, StreamingQuery, FindingSink]:
+        log = patiently(reader.state, stop)
+        key = run_key(shard.version, settings.detect_shards, log)
+        run = open_run(settings.detect_folder.absolute() / "runs", key, store.knows, log)
+        store.begin(run.run_id, shard.version)
+        topics = {name: Topic(log.ids[name], Kind.PACKETS) for name in lanes}
+        plan = Plan(shard, settings.detect_shards, topics, lanes)
+        options = kafka_options(settings.kafka_bootstrap, topics, "earliest", settings.max_offsets_per_trigger)
+        trigger = {"processingTime": f"{settings.detect_interval_ms} milliseconds"}
+        sink = FindingSink(store, run, metrics)
+        session = build_session(settings, scratch, "detect")
+        return session, query.start(session, plan, options, run.checkpoint, trigger, sink), sink
+
+    def make_health(ready: Callable[[], bool]) -> HealthServer:
+        return HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, ready)
+
+    return DetectService(start_query, metrics, make_health, settings.stop_timeout_s)
 
 
 def run_archive(settings: StreamSettings, stop: threading.Event) -> None:

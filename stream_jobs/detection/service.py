@@ -1,0 +1,97 @@
+"""Run detection until told to stop: the query, its sink, the probes; stop between two batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stream_jobs.detection.query import Said
+from stream_jobs.detection.runs import Run
+from stream_jobs.errors import QueryFailed
+from stream_jobs.metrics import DetectMetrics, HealthServer
+from stream_jobs.service import LOOK_S, stop_between_batches
+from stream_jobs.sinks.findings import FindingStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FindingSink:
+    """Takes each batch into the store, counts it, says what came too late."""
+
+    store: FindingStore
+    run: Run
+    metrics: DetectMetrics
+    batches: int = 0
+    failed: bool = False
+
+    def __call__(self, said: Said) -> None:
+        try:
+            written = self.store.write(self.run.run_id, said.batch, said.told, said.readings, said.late)
+        except BaseException:
+            self.failed = True
+            raise
+        self.batches += 1
+        self.metrics.batch(said.readings, said.late, written.changed, said.state_bytes)
+        if said.late:
+            log.warning(
+                'event=readings_too_late readings=%d batch=%d note="stored by ingest, not judged"',
+                said.late,
+                said.batch,
+            )
+        if written.changed or written.strange:
+            log.info(
+                "event=findings batch=%d changed=%d repeated=%d other_kind=%d unknown_device=%d",
+                said.batch, written.changed, written.unchanged, written.elsewhere, written.strange,
+            )  # fmt: skip
+
+
+@dataclass(slots=True)
+class DetectService:
+    """Everything that runs in the detection process, already wired."""
+
+    start_query: Callable[[], tuple[SparkSession, StreamingQuery, FindingSink]]
+    metrics: DetectMetrics
+    make_health: Callable[[Callable[[], bool]], HealthServer]
+    stop_timeout_s: float
+    _running: bool = False
+
+    def run(self, stop: threading.Event) -> None:
+        """Return when ``stop`` is set and the running batch is done. Raises QueryFailed."""
+        health = self.make_health(lambda: self._running)
+        health.start()
+        try:
+            session, query, sink = self.start_query()
+            self._running = True
+            log.info(
+                "event=detect_started run=%s resumed=%s metrics_port=%d", sink.run.run_id, sink.run.resumed, health.port
+            )
+            self._watch(query, sink, stop)
+            stop_between_batches(query, self.stop_timeout_s)
+            session.stop()
+            log.info("event=detect_stopped")
+        finally:
+            self._running = False
+            health.stop()
+
+    def _watch(self, query: StreamingQuery, sink: FindingSink, stop: threading.Event) -> None:
+        while not stop.wait(LOOK_S):
+            if not query.isActive:
+                self._give_up(query, sink)
+            progress = query.lastProgress
+            if progress is not None and progress["numInputRows"]:
+                self.metrics.seconds(progress["durationMs"]["triggerExecution"] / 1000)
+
+    def _give_up(self, query: StreamingQuery, sink: FindingSink) -> None:
+        reason = str(query.exception())[:2000]
+        if sink.run.resumed and not sink.batches and not sink.failed:
+            sink.run.give_up()  # a checkpoint that cannot be read: a power cut may leave one
+            reason = f"its checkpoint could not be continued and was given up, the next start begins anew: {reason}"
+        raise QueryFailed(f"the detection query ended: {reason}")
