@@ -38,6 +38,7 @@ class ApiSettings(BaseSettings):
     exports_per_key: int = Field(2, ge=1, description="exports of one key that may run at once")
     archive_folder: Path | None = Field(None, description="the archive's files, for readings older than the store's")
     stream_poll_ms: int = Field(250, ge=50, description="least time between two looks at the store")
+    feed_poll_ms: int = Field(500, ge=10, description="time between two looks of a feed that waits")
     stream_frame_ms: int = Field(250, ge=50, description="least time between two frames to one client")
     stream_heartbeat_s: float = Field(15.0, gt=0, description="proxies close silent connections after 30 to 60 s")
     streams_per_key: int = Field(8, ge=1)

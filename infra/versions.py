@@ -36,7 +36,7 @@ ON CONFLICT DO NOTHING"""
 """The one kind of gap that is no record of the log: the clerk's, from a device's answer to `resync`. Where the log has
 the device's own report of the same packets, that one stands, as in the live tables."""
 
-OWN: Final = ("schema_migrations", "rebuild_notes")
+OWN: Final = ("schema_migrations", "rebuild_notes", "packet_feed", "feed_horizons")
 """Tables that tell of the schema itself."""
 
 FIRST: Final = ("tenants", "assets", "devices", "bindings", "epoch_owners")

@@ -133,6 +133,9 @@ class Bound:
     from_ms: int | None
     to_ms: int | None
 
+    def holds(self, ms: int) -> bool:
+        return (self.from_ms is None or ms >= self.from_ms) and (self.to_ms is None or ms < self.to_ms)
+
 
 async def read_range(connection: Connection, asset_id: int, signal: int, place: Place, to_ms: int, limit: int) -> Page:
     """Up to ``limit`` readings after ``place`` and before ``to_ms``; a sparse signal may give fewer before the end."""

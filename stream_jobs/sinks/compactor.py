@@ -39,10 +39,18 @@ SELECT floor(extract(epoch FROM first_at) * 1000)::bigint FROM packet_rows
 WHERE device_key = %(device)s AND first_at < at_ms(%(before)s) AND received_at < at_ms(%(settled)s)
 ORDER BY first_at OFFSET %(at)s LIMIT 1"""
 TAKE: Final = """
-DELETE FROM packet_rows WHERE device_key = %(device)s AND first_at >= at_ms(%(from)s) AND first_at < at_ms(%(to)s)
-    AND received_at < at_ms(%(settled)s)
-RETURNING tenant_id, boot_epoch, seq, received_at, first_at, last_at, stored_at, base_ms, samples, lane,
-    clock_trusted, sha256, signals, offsets_ms, vals, qualities"""
+WITH gone AS (
+    DELETE FROM packet_rows WHERE device_key = %(device)s AND first_at >= at_ms(%(from)s) AND first_at < at_ms(%(to)s)
+        AND received_at < at_ms(%(settled)s)
+    RETURNING *
+), told AS (
+    INSERT INTO feed_horizons AS f (tenant_id, gone_to)
+    SELECT tenant_id, max(stored_by) + 1 FROM gone WHERE stored_by IS NOT NULL GROUP BY 1 ORDER BY 1
+    ON CONFLICT (tenant_id) DO UPDATE SET gone_to = greatest(f.gone_to, excluded.gone_to)
+)
+SELECT tenant_id, boot_epoch, seq, received_at, first_at, last_at, stored_at, base_ms, samples, lane,
+    clock_trusted, sha256, signals, offsets_ms, vals, qualities FROM gone"""
+"""Rows that leave, and in the same transaction the word to readers of the feed that they have left."""
 RUN_COLUMNS: Final = (
     "device_key", "boot_epoch", "first_seq", "tenant_id", "packets", "received_to", "received_ms", "received_steps",
     "first_ms", "first_steps", "spans_ms", "stored_us", "samples", "lanes", "clock_trusted", "sha256s",

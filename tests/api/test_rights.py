@@ -35,6 +35,7 @@ ALLOWED = {
     "/api/v1/assets/{name}/series": TELEMETRY,
     "/api/v1/positions": TELEMETRY,
     "/api/v1/readings": TELEMETRY,
+    "/api/v1/feed/readings": TELEMETRY,
     "/api/v1/stream": TELEMETRY,
     "/api/v1/ledger": EVIDENCE,
     "/api/v1/ledger/drops": EVIDENCE,
