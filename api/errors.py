@@ -60,3 +60,7 @@ class TooMany(FleetstreamError):
         super().__init__(detail)
         self.detail = detail
         self.retry_after_s = retry_after_s
+
+
+class Conflict(Rejected):
+    """It does not stand as the caller believes; the detail says how it stands now."""

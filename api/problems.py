@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 
 from api.errors import (
     BadQuestion,
+    Conflict,
     Forbidden,
     Gone,
     NotAcceptable,
@@ -33,6 +34,7 @@ TITLES = {
     404: "Nothing is there",
     405: "This method is not allowed here",
     406: "It cannot be had in that form",
+    409: "It stands differently by now",
     410: "It is not there any more",
     413: "The request is too large",
     422: "The question cannot be answered",
@@ -66,7 +68,7 @@ def install(app: FastAPI) -> None:
         (HTTPException, _http), (RequestValidationError, _invalid), (BadQuestion, _bad_question),
         (Unauthorised, _unauthorised), (Forbidden, _forbidden), (NotFound, _not_found), (TooMany, _too_many),
         (QueryTooLong, _too_long), (StoreUnavailable, _unavailable), (NotReady, _not_ready),
-        (NotAcceptable, _not_acceptable), (Gone, _gone),
+        (NotAcceptable, _not_acceptable), (Gone, _gone), (Conflict, _conflict),
     ):  # fmt: skip
         app.add_exception_handler(kind, handler)
 
@@ -134,6 +136,11 @@ async def _not_ready(_: Request, error: Exception) -> Response:
 async def _not_acceptable(_: Request, error: Exception) -> Response:
     assert isinstance(error, NotAcceptable)
     return problem(406, error.reason, error.detail, {"Vary": "Accept"})
+
+
+async def _conflict(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Conflict)
+    return problem(409, error.reason, error.detail)
 
 
 async def _gone(_: Request, error: Exception) -> Response:

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.routes import assets, commands, edr, exports, feed, health, ledger, live, positions, readings, windows
+from api.routes import (
+    alerts,
+    assets,
+    commands,
+    edr,
+    exports,
+    feed,
+    findings,
+    health,
+    ledger,
+    live,
+    positions,
+    readings,
+    windows,
+)
 
 API_ROUTERS: tuple[APIRouter, ...] = (
     edr.router, assets.router, positions.router, readings.router, windows.router, ledger.router, live.router,
-    commands.router, exports.router, feed.router,
+    commands.router, findings.router, alerts.router, exports.router, feed.router,
 )  # fmt: skip
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

@@ -31,7 +31,7 @@ class Watchroom:
     fleet: Fleet
     policy: AlertPolicy = field(default_factory=AlertPolicy)
     metrics: Metrics = field(default_factory=Metrics)
-    begun: datetime = field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    begun: datetime = field(default_factory=lambda: datetime.now(UTC).replace(second=0, microsecond=0))
     ahead_ms: int = 0
 
     @property
