@@ -26,9 +26,9 @@ from infra.migrate import maintain, migrate
 
 REBUILT: Final = (
     "ingest_offsets", "seen_ranges", PACKET_TABLE, "window_aggregates", "latest_values", "agent_gaps", "agent_status",
-    "quarantined", "refused", "too_late_readings", "packet_blocks", "reading_blocks",
+    "quarantined", "refused", "too_late_readings", "packet_blocks", "reading_blocks", "day_strips",
 )  # fmt: skip
-"""Tables that the ingest transaction writes, and what compaction makes of its rows."""
+"""Tables that the ingest transaction writes, and what compaction and roll-ups make of its rows."""
 
 FORGOTTEN: Final = """
 INSERT INTO {name}.agent_gaps ({columns}) SELECT {columns} FROM {live}.agent_gaps WHERE reason = {reason}

@@ -16,12 +16,13 @@ from api.routes import (
     ledger,
     live,
     positions,
+    questions,
     readings,
     windows,
 )
 
 API_ROUTERS: tuple[APIRouter, ...] = (
     edr.router, assets.router, positions.router, readings.router, windows.router, ledger.router, live.router,
-    commands.router, findings.router, alerts.router, exports.router, feed.router,
+    commands.router, findings.router, alerts.router, exports.router, feed.router, questions.router,
 )  # fmt: skip
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

@@ -29,6 +29,8 @@ MENU = (
     ("ledger", "infra.cli.ledger"),
     ("reconcile", "infra.cli.reconcile"),
     ("sql", "infra.cli.sql"),
+    ("ask", "infra.cli.ask"),
+    ("facts", "infra.cli.facts"),
     ("edr", "infra.cli.edr"),
     ("migrate", "infra.cli.migrate"),
     ("store", "infra.cli.store"),

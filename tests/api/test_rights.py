@@ -18,7 +18,7 @@ from api.middleware import MAX_BODY_BYTES
 from api.wiring import build_app
 from tests.api.fix_api import SPEED, Fleet, Server, api_settings, running
 
-NAMES = {"{name}": "Car 1"}
+NAMES = {"{name}": "Car 1", "{question}": "low-fuel"}
 QUESTIONS = {
     "/api/v1/assets/{name}/readings": {"signal": SPEED.path},
     "/api/v1/assets/{name}/windows": {"signal": SPEED.path},
@@ -34,6 +34,8 @@ ALLOWED = {
     "/api/v1/assets/{name}/windows": TELEMETRY,
     "/api/v1/assets/{name}/series": TELEMETRY,
     "/api/v1/positions": TELEMETRY,
+    "/api/v1/questions": TELEMETRY,
+    "/api/v1/questions/{question}": TELEMETRY,
     "/api/v1/readings": TELEMETRY,
     "/api/v1/feed/readings": TELEMETRY,
     "/api/v1/stream": TELEMETRY,
@@ -65,7 +67,9 @@ def paths(fleet: Fleet) -> list[str]:
 
 def ask(client: httpx.Client, path: str) -> httpx.Response:
     """One answer's head; streams are not read."""
-    address = path.replace("{name}", NAMES["{name}"])
+    address = path
+    for mark, name in NAMES.items():
+        address = address.replace(mark, name)
     with client.stream("GET", address, params=QUESTIONS.get(path, {})) as response:
         if not response.headers["content-type"].startswith("text/event-stream"):
             response.read()

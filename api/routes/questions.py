@@ -1,0 +1,47 @@
+"""Fleet questions: what can be asked, and the answers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import Response
+
+from api.fleet.asking import Parameters, ask, find_question, page
+from api.fleet.menu import QUESTIONS
+from api.routes.common import PREFIX, Cursor, From, TelemetryCaller, To
+from api.services import Parts
+from api.shapes_questions import Answer, Questions, answered, describe
+from api.shapes_series import plain
+
+router = APIRouter(prefix=PREFIX, tags=["questions"])
+PAGE, ROWS = 5_000, 20_000
+Fleet = Annotated[str | None, Query(min_length=1, max_length=200, description="only this fleet", examples=["East"])]
+Asset = Annotated[str | None, Query(min_length=1, max_length=200, description="only this vehicle", examples=["car-1"])]
+Threshold = Annotated[float | None, Query(description="another limit than the question's own", examples=[10.0])]
+MaxAge = Annotated[
+    float | None, Query(gt=0, le=1e9, description="older values are no answer about now, s; a day when not said")
+]
+
+
+@router.get("/questions", response_model=Questions)
+async def questions(caller: TelemetryCaller) -> Response:
+    """Every fleet question: what it means, what it takes, what its answer's columns are."""
+    return plain({"items": [describe(one) for one in QUESTIONS]})
+
+
+@router.get("/questions/{question}", response_model=Answer)
+async def ask_question(
+    parts: Parts, caller: TelemetryCaller,
+    question: Annotated[str, Path(min_length=1, max_length=100, description="its name", examples=["low-fuel"])],
+    fleet: Fleet = None, asset: Asset = None, start: From = None, end: To = None, threshold: Threshold = None,
+    max_age_s: MaxAge = None, cursor: Cursor = None, limit: Annotated[int, Query(ge=1, le=ROWS)] = PAGE,
+) -> Response:  # fmt: skip
+    """One question about the caller's vehicles. Keep the parameters while following ``next``; it keeps the range."""
+    wanted = find_question(question)
+    said = Parameters(fleet, asset, start, end, threshold, max_age_s, cursor)
+    asked, after = ask(wanted, said, parts.now(), parts.settings.windows_range_s)
+    async with parts.store.transaction(caller.tenant_id) as connection:
+        found = await wanted.answer(connection, asked)
+    shown, more = page(wanted, asked, found.rows, after, limit)
+    return plain(answered(wanted, asked, found, shown, more))
