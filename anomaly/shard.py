@@ -212,7 +212,8 @@ def _last(told: Rows) -> Rows:
     if len(told) < 2:
         return told
     same = np.logical_and.reduce([told[name][1:] == told[name][:-1] for name in ("device", "lane", "started_ms")])
-    return told[np.append(~same, True)]
+    last: Rows = told[np.append(~same, True)]
+    return last
 
 
 def _arrays(part: Part) -> tuple[Rows, ...]:
@@ -228,8 +229,7 @@ class _Reader:
         size = count * max(columns, 1) if columns else count
         array: Rows = np.frombuffer(self.data, kind, size, self.at)
         self.at += array.nbytes
-        own: Rows = array.reshape(count, columns).copy() if columns else array.copy()
-        return own
+        return np.array(array.reshape(count, columns) if columns else array)
 
     def part(self, deployment: Deployment, count: int) -> Part:
         blank = _fresh(deployment, np.zeros(0, np.int64))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stream_jobs.detection.query import Said
+from stream_jobs.detection.query import Said, ended_by_reporting
 from stream_jobs.detection.runs import Run
 from stream_jobs.errors import QueryFailed
 from stream_jobs.metrics import DetectMetrics, HealthServer
@@ -57,7 +57,8 @@ class FindingSink:
 class DetectService:
     """Everything that runs in the detection process, already wired."""
 
-    start_query: Callable[[], tuple[SparkSession, StreamingQuery, FindingSink]]
+    prepare: Callable[[], tuple[SparkSession, FindingSink, Callable[[], StreamingQuery]]]
+    """Session, sink, and what starts the query."""
     metrics: DetectMetrics
     make_health: Callable[[Callable[[], bool]], HealthServer]
     stop_timeout_s: float
@@ -68,12 +69,13 @@ class DetectService:
         health = self.make_health(lambda: self._running)
         health.start()
         try:
-            session, query, sink = self.start_query()
+            session, sink, start = self.prepare()
+            query = start()
             self._running = True
             log.info(
                 "event=detect_started run=%s resumed=%s metrics_port=%d", sink.run.run_id, sink.run.resumed, health.port
             )
-            self._watch(query, sink, stop)
+            query = self._watch(query, sink, start, stop)
             stop_between_batches(query, self.stop_timeout_s)
             session.stop()
             log.info("event=detect_stopped")
@@ -81,13 +83,22 @@ class DetectService:
             self._running = False
             health.stop()
 
-    def _watch(self, query: StreamingQuery, sink: FindingSink, stop: threading.Event) -> None:
+    def _watch(
+        self, query: StreamingQuery, sink: FindingSink, start: Callable[[], StreamingQuery], stop: threading.Event
+    ) -> StreamingQuery:
+        """Until ``stop``; the query that runs then."""
+        again = True
         while not stop.wait(LOOK_S):
-            if not query.isActive:
+            if not query.isActive and again and ended_by_reporting(query):
+                again = False
+                log.info('event=query_started_again reason="the batch that was planned before a crash is done"')
+                query = start()
+            elif not query.isActive:
                 self._give_up(query, sink)
             progress = query.lastProgress
             if progress is not None and progress["numInputRows"]:
                 self.metrics.seconds(progress["durationMs"]["triggerExecution"] / 1000)
+        return query
 
     def _give_up(self, query: StreamingQuery, sink: FindingSink) -> None:
         reason = str(query.exception())[:2000]
