@@ -8,6 +8,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.imports import MOST_BYTES
 from api.metrics import Metrics
 
 SECURITY = {
@@ -26,22 +27,29 @@ SECURITY = {
 MAX_BODY_BYTES = 64 * 1024
 """Of a request. The largest that makes sense is a command; what is longer is not taken into memory."""
 
+LARGER_BODIES = {"/api/v1/fleet/import": MOST_BYTES}
+"""Files, by the address that takes them."""
+
+
+def most_bytes(path: str) -> int:
+    """What a request to this address may carry."""
+    return LARGER_BODIES.get(path, MAX_BODY_BYTES)
+
 
 class BodyLimit:
     """Stops reading a body that is too large; whoever reads it answers with 413."""
 
-    def __init__(self, app: ASGIApp, most_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._most_bytes = most_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        taken = 0
+        taken, most = 0, most_bytes(scope.get("path", ""))
 
         async def receive_some() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > self._most_bytes:
+            if taken > most:
                 raise HTTPException(413)
             return message
 

@@ -23,7 +23,7 @@ from api.errors import (
     TooMany,
     Unauthorised,
 )
-from api.middleware import MAX_BODY_BYTES
+from api.middleware import most_bytes
 from api.shapes import BadParameter, Problem
 
 MEDIA_TYPE = "application/problem+json"
@@ -37,6 +37,7 @@ TITLES = {
     409: "It stands differently by now",
     410: "It is not there any more",
     413: "The request is too large",
+    415: "The request's body is of another kind",
     422: "The question cannot be answered",
     429: "Too many requests",
     500: "Something went wrong here",
@@ -73,13 +74,13 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, handler)
 
 
-async def _http(_: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     codes = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
     details = {
         404: "this address is not part of the service",
         405: "the allowed methods stand in the header Allow",
-        413: f"a request's body has at most {MAX_BODY_BYTES} bytes",
+        413: f"this request's body has at most {most_bytes(request.url.path)} bytes",
     }
     code = codes.get(error.status_code, f"http_{error.status_code}")
     detail = details.get(error.status_code, "the request was not understood")

@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from contracts.errors import Rejected
 
-BOOK_TABLES: Final = ("tenants", "assets", "devices", "bindings", "epoch_owners")
+BOOK_TABLES: Final = (
+    "tenants", "assets", "devices", "bindings", "epoch_owners", "asset_groups", "asset_group_members",
+)  # fmt: skip
 """In an order in which foreign keys hold."""
 
 

@@ -39,6 +39,9 @@ FINALITY_LOCK: Final = 7_310_008
 EPOCHS_LOCK: Final = 7_310_009
 """The epochs of a device are told one transaction after the other (the function ``tell_epochs``)."""
 
+FLEET_LOCK: Final = 7_310_010
+"""Imports and groups of one tenant go one after the other (the function ``lock_fleet``)."""
+
 WARDEN_LOCK: Final = 7_310_020
 """One warden per schema: who makes alerts of findings."""
 

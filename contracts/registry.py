@@ -13,6 +13,10 @@ from contracts.errors import Rejected
 
 BEAT_KEY = "$beat"
 KINDS = ("device", "simulated", "recording")
+"""Of devices."""
+
+ASSET_KINDS = ("car", "truck", "turbine", "pump", "process", "other")
+"""Of what devices measure."""
 
 
 @dataclass(frozen=True, slots=True)

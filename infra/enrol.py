@@ -14,9 +14,7 @@ import psycopg
 
 from contracts.errors import Rejected
 from contracts.names import check_device, check_name
-from contracts.registry import KINDS, Registration, encode_registration
-
-ASSET_KINDS = ("car", "truck", "turbine", "pump", "process", "other")
+from contracts.registry import ASSET_KINDS, KINDS, Registration, encode_registration
 
 Connection = psycopg.Connection[Any]
 

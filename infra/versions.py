@@ -39,7 +39,9 @@ the device's own report of the same packets, that one stands, as in the live tab
 OWN: Final = ("schema_migrations", "rebuild_notes", "packet_feed", "feed_horizons")
 """Tables that tell of the schema itself."""
 
-FIRST: Final = ("tenants", "assets", "devices", "bindings", "epoch_owners")
+FIRST: Final = (
+    "tenants", "assets", "devices", "bindings", "epoch_owners", "asset_groups", "asset_group_members",
+)  # fmt: skip
 """Carried before every filling: who is registered, and whose a contested boot epoch was decided to be."""
 
 NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,39}")

@@ -16,7 +16,9 @@ FIND = "SELECT asset_id, name, kind FROM assets WHERE name = %s"
 LIST = """
 WITH picked AS MATERIALIZED (
     SELECT asset_id, name, kind FROM assets
-    WHERE name > %(after)s AND (%(search)s = '' OR strpos(lower(name), lower(%(search)s)) > 0)
+    WHERE name > %(after)s AND (%(group)s::integer IS NULL OR asset_id IN (
+          SELECT asset_id FROM asset_group_members WHERE group_id = %(group)s))
+      AND (%(search)s = '' OR strpos(lower(name), lower(%(search)s)) > 0)
       AND (%(name)s::text IS NULL OR name = %(name)s)
     ORDER BY name LIMIT %(limit)s
 ), bound AS MATERIALIZED (
@@ -76,10 +78,11 @@ async def find_asset(connection: Connection, name: str) -> DictRow | None:
 
 
 async def list_assets(
-    connection: Connection, after: str = "", search: str = "", limit: int = 1, name: str | None = None
-) -> list[DictRow]:
-    """Assets by name, at most ``limit`` after the name ``after``; ``name`` picks one."""
-    values = {"after": after, "search": search, "limit": limit, "name": name}
+    connection: Connection, after: str = "", search: str = "", limit: int = 1, name: str | None = None,
+    group_id: int | None = None,
+) -> list[DictRow]:  # fmt: skip
+    """Assets by name, at most ``limit`` after the name ``after``; ``name`` picks one, ``group_id`` those of a group."""
+    values = {"after": after, "search": search, "limit": limit, "name": name, "group": group_id}
     return await (await connection.execute(LIST, values)).fetchall()
 
 

@@ -35,11 +35,12 @@ SELECT a.name, a.kind, coalesce(r.recording, false) AS recording, at_ms(t.measur
        nullif(coalesce(t.longitude[2], a.longitude), 'NaN') AS longitude,
        nullif(t.heading[2], 'NaN') AS heading, nullif(t.speed[2], 'NaN') AS speed
 FROM assets a LEFT JOIN told t ON t.asset_id = a.asset_id LEFT JOIN recorded r ON r.asset_id = a.asset_id
+WHERE %(group)s::integer IS NULL OR a.asset_id IN (SELECT asset_id FROM asset_group_members WHERE group_id = %(group)s)
 ORDER BY a.name LIMIT %(limit)s
 """
 
 
-async def positions(connection: Connection, limit: int = MOST_ASSETS) -> list[DictRow]:
+async def positions(connection: Connection, limit: int = MOST_ASSETS, group_id: int | None = None) -> list[DictRow]:
     """One row per asset of the tenant, by name; latitude and longitude are both null where neither is known."""
     of = catalogue().by_path
     values = {
@@ -48,5 +49,6 @@ async def positions(connection: Connection, limit: int = MOST_ASSETS) -> list[Di
         "heading": of("Vehicle.CurrentLocation.Heading").number,
         "speed": of("Vehicle.Speed").number,
         "limit": limit,
+        "group": group_id,
     }
     return await (await connection.execute(POSITIONS, values)).fetchall()

@@ -12,6 +12,7 @@ from api.routes import (
     exports,
     feed,
     findings,
+    groups,
     health,
     ledger,
     live,
@@ -23,6 +24,6 @@ from api.routes import (
 
 API_ROUTERS: tuple[APIRouter, ...] = (
     edr.router, assets.router, positions.router, readings.router, windows.router, ledger.router, live.router,
-    commands.router, findings.router, alerts.router, exports.router, feed.router, questions.router,
+    commands.router, findings.router, alerts.router, exports.router, feed.router, groups.router, questions.router,
 )  # fmt: skip
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

@@ -14,7 +14,7 @@ from api.errors import NotFound
 from api.queries.assets import latest_values, list_assets
 from api.queries.keys import tenant_name
 from api.questions import find_signal, make_cursor, read_cursor
-from api.routes.common import PREFIX, AnyCaller, AssetName, Cursor, TelemetryCaller
+from api.routes.common import PREFIX, AnyCaller, AssetName, Cursor, Group, TelemetryCaller, group_of
 from api.services import Parts
 from api.shapes import AssetLatest, Assets, Signals, SignalShape, WhoAmI, quality_name
 from api.shapes_series import moment, plain
@@ -44,13 +44,13 @@ async def assets(
     parts: Parts, caller: TelemetryCaller, cursor: Cursor = None,
     search: Annotated[str, Query(max_length=200, description="part of the name")] = "",
     signal: Annotated[list[str], Query(max_length=8, description="add the latest value of these")] = [],  # noqa: B006
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 500,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 500, group: Group = None,
 ) -> Response:  # fmt: skip
     """Assets by name, with the state and the age of their data."""
     after = str(read_cursor(CURSOR, cursor, [str])[0]) if cursor else ""
     numbers = [find_signal(path).number for path in signal]
     async with parts.store.transaction(caller.tenant_id) as connection:
-        rows = await list_assets(connection, after, search, limit + 1)
+        rows = await list_assets(connection, after, search, limit + 1, group_id=await group_of(connection, group))
         page = rows[:limit]
         values = await latest_values(connection, [row["asset_id"] for row in page], numbers) if numbers else []
     now = parts.now()

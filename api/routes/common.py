@@ -12,6 +12,7 @@ from api.errors import NotFound
 from api.forms import Form, choose
 from api.keys import Caller
 from api.queries.assets import find_asset
+from api.queries.groups import find_group
 from api.queries.pool import Connection
 from api.services import Allow
 
@@ -35,6 +36,7 @@ To = Annotated[
 ]
 Cursor = Annotated[str | None, Query(max_length=1_000, description="'next' of the answer before")]
 
+Group = Annotated[str | None, Query(max_length=100, description="only assets of this group", examples=["Vans"])]
 IfNoneMatch = Annotated[
     str | None, Header(max_length=1_000, description="ETag of an answer that you have; 304 when it still holds")
 ]
@@ -56,3 +58,20 @@ async def require_asset(connection: Connection, name: str) -> dict[str, Any]:
     if found is None:
         raise NotFound("no_such_asset", f"there is no asset named {name[:100]!r}")
     return found
+
+
+async def require_group(connection: Connection, name: str) -> int:
+    """The tenant's group. Raises NotFound, the same for none and for another tenant's."""
+    found = await find_group(connection, name)
+    if found is None:
+        raise no_group(name)
+    return int(found["group_id"])
+
+
+async def group_of(connection: Connection, name: str | None) -> int | None:
+    """The group of a filter; None: no filter. Raises NotFound."""
+    return None if name is None else await require_group(connection, name)
+
+
+def no_group(name: str) -> NotFound:
+    return NotFound("no_such_group", f"there is no group named {name[:100]!r}")

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from api.queries.positions import positions
-from api.routes.common import PREFIX, TelemetryCaller
+from api.routes.common import PREFIX, Group, TelemetryCaller, group_of
 from api.services import Parts
 from api.shapes import AT, Shape, answer, example
 from api.state import State, state_of
@@ -40,10 +40,10 @@ class Positions(Shape):
 
 
 @router.get("/positions", response_model=Positions)
-async def fleet_positions(parts: Parts, caller: TelemetryCaller) -> Response:
+async def fleet_positions(parts: Parts, caller: TelemetryCaller, group: Group = None) -> Response:
     """Every asset's newest position with the state of its data; at most 20,000 assets."""
     async with parts.store.transaction(caller.tenant_id) as connection:
-        rows = await positions(connection)
+        rows = await positions(connection, group_id=await group_of(connection, group))
     now = parts.now()
     columns = {
         name: [row[name] for row in rows]

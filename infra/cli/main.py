@@ -41,6 +41,7 @@ MENU = (
     ("restore", "infra.cli.restore"),
     ("latest", "infra.cli.latest"),
     ("device", "infra.cli.device"),
+    ("import", "infra.cli.import_fleet"),
     ("command", "infra.cli.command"),
     ("tenant", "infra.cli.tenant"),
     ("key", "infra.cli.key"),

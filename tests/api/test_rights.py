@@ -38,6 +38,7 @@ ALLOWED = {
     "/api/v1/questions/{question}": TELEMETRY,
     "/api/v1/readings": TELEMETRY,
     "/api/v1/feed/readings": TELEMETRY,
+    "/api/v1/groups": TELEMETRY,
     "/api/v1/stream": TELEMETRY,
     "/api/v1/ledger": EVIDENCE,
     "/api/v1/ledger/drops": EVIDENCE,
@@ -56,6 +57,8 @@ CUSTODY = {
 }  # fmt: skip
 """Open to every key and answered through the custody log: ``test_edr`` asks each of them as each role."""
 COMMANDS = {"/api/v1/devices/{device}/commands", "/api/v1/commands/{command_id}"}
+FLEET = {"/api/v1/groups/{group}", "/api/v1/fleet/import"}
+"""Asked as each role in ``test_groups``."""
 """Named by a device or a command that must exist: ``test_command_routes`` asks them as each role."""
 PUBLIC = {"/livez", "/readyz", "/metrics", "/version", "/api/v1/openapi.json"}
 
@@ -85,7 +88,7 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def test_no_route_is_forgotten(fleet: Fleet) -> None:
-    assert set(paths(fleet)) == set(ALLOWED) | PUBLIC | CUSTODY | COMMANDS
+    assert set(paths(fleet)) == set(ALLOWED) | PUBLIC | CUSTODY | COMMANDS | FLEET
 
 
 @pytest.mark.parametrize(
