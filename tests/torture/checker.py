@@ -244,10 +244,16 @@ def _values(case: Case) -> list[str]:
 
 
 def _ledger(case: Case, aside: set[tuple[str, str]]) -> list[str]:
-    """What the ledger counts as stored is stored, and it misses nothing that is accounted for."""
+    """What the ledger counts as stored is stored, and it misses nothing that is accounted for.
+
+    A clone's packet in quarantine accounts for nothing: the ledger must not take it for the packet of that number.
+    """
     stored = Counter(row.identity[:2] for row in case.stored)
     whole = {row.identity for row in case.stored}
-    whole |= {one for one, digests in case.accepted.items() if any((one[0], digest) in aside for digest in digests)}
+    clones = {(one.device, one.sha256) for one in case.aside if one.reason == CONFLICT}
+    whole |= {
+        one for one, digests in case.accepted.items() if any((one[0], digest) in aside - clones for digest in digests)
+    }
     dropped = _dropped(case)
     found = [
         f"{row.device} epoch {row.boot_epoch}: the ledger counts {row.stored_packets} stored, there are "

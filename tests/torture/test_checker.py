@@ -192,6 +192,13 @@ def test_samples_that_are_set_aside_one_by_one_are_not_shown() -> None:
     assert guilty_of(judge(but(case, stored=honest().stored))) == {"values"}
 
 
+@pytest.mark.parametrize(("reason", "guilt"), [("future", {"ledger"}), ("identity_conflict", set())])
+def test_the_ledger_may_miss_what_only_a_clone_said(reason: str, guilt: set[str]) -> None:
+    aside = (*honest().aside, SetAside("car", reason, ROW.sha256))
+    ledger = (LedgerRow("car", 1, 3, ((1, 1),)), LedgerRow("van", 1, 4))
+    assert guilty_of(judge(but(stored=REST, aside=aside, ledger=ledger))) == guilt
+
+
 def test_a_packet_of_a_wrong_clock_lies_among_the_letters() -> None:
     case = but(
         stored=REST, acked=frozenset(one for one in honest().acked if one[3] > 1 or one[0] == "van"),
