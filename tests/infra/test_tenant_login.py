@@ -172,7 +172,7 @@ def test_every_table_it_may_read_is_bound_to_the_login(schema_dsn: str) -> None:
         ).fetchall()
         assert len(readable) > 10
         open_to_all = {name for name, secured in readable if not secured}
-        assert open_to_all <= {"signals", "finality"}, "the catalogue, and one moment that is the same for all"
+        assert open_to_all <= {"signals", "marks", "finality"}, "catalogues, and one moment that is the same for all"
         loose = connection.execute(
             "SELECT tablename, policyname FROM pg_policies WHERE schemaname = current_schema()"
             " AND (roles = '{public}' OR 'fleetstream_tenant' = ANY(roles))"
