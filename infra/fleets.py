@@ -11,8 +11,9 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
@@ -25,6 +26,7 @@ from infra.rooms import Stack
 from simulators.plan import Broker, FleetPlan, PlannedDevice, fleet_names, write_plan
 
 REGISTRY_S = 60.0
+NO_FAULTS: Mapping[str, str] = MappingProxyType({})
 RIDGE = (49.03, 8.47)
 """South-west corner of the simulated wind farm (latitude, longitude); its turbines stand some 600 m apart."""
 _GAUGE = re.compile(r"^fleetstream_gateway_registered_devices (\S+)$", re.MULTILINE)
@@ -62,14 +64,22 @@ def _gateway_knows_all(stack: Stack) -> bool:
     return waiting == 0 and found is not None and float(found[1]) >= devices
 
 
-def plan_fleet(stack: Stack, folder: Path, cars: int, turbines: int) -> FleetPlan:
-    """A mixed fleet over two tenants; certificates are made where they are missing."""
+def plan_fleet(
+    stack: Stack, folder: Path, cars: int, turbines: int, faults: Mapping[str, str] = NO_FAULTS
+) -> FleetPlan:
+    """A mixed fleet over two tenants; ``faults``: device to its fault. Certificates are made where they are missing."""
     devices = []
     for device, tenant, machine, seed in fleet_names(cars, turbines):
         files = stack.authority.client(device)
         devices.append(
             PlannedDevice(
-                device=device, tenant=tenant, machine=machine, seed=seed, certificate=files.certificate, key=files.key
+                device=device,
+                tenant=tenant,
+                machine=machine,
+                seed=seed,
+                fault=faults.get(device, ""),
+                certificate=files.certificate,
+                key=files.key,
             )
         )
     return FleetPlan(folder=folder, broker=broker_of(stack), devices=tuple(devices))

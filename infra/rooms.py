@@ -83,7 +83,8 @@ def room_services(stack: Stack) -> list[Service]:
 
     The API's process carries the relay, which fills the registry that the gateway waits for.
     """
-    return [_gateway(stack), _ingest(stack), _archive(stack), _watch(stack), _evidence(stack), _api(stack)]
+    detect = [_detect(stack)] if stack.settings.detection else []
+    return [_gateway(stack), _ingest(stack), _archive(stack), *detect, _watch(stack), _evidence(stack), _api(stack)]
 
 
 def gateway_environment(stack: Stack, worker: int = 0) -> dict[str, str]:
@@ -117,6 +118,12 @@ def stream_environment(stack: Stack, metrics_port: int) -> dict[str, str]:
         LOG_FOLDER=home / "kafka" / "data",
         METRICS_PORT=metrics_port,
     )
+
+
+def detect_environment(stack: Stack) -> dict[str, str]:
+    """Settings of detection: one core and a small heap, since it runs beside ingest."""
+    small = _keys("STREAM_JOBS", DETECT_FOLDER=stack.settings.home / "detection", CORES=1, DRIVER_MEMORY_MB=512)
+    return {**stream_environment(stack, stack.ports["detect_metrics"]), **small}
 
 
 def evidence_environment(stack: Stack) -> dict[str, str]:
@@ -200,14 +207,23 @@ def _store(stack: Stack) -> tuple[str, ...]:
 
 
 def _ingest(stack: Stack) -> Service:
-    port, cache = stack.ports["ingest_metrics"], stack.settings.cache
+    port = stack.ports["ingest_metrics"]
+    return _spark_job(stack, "ingest", port, lambda: stream_environment(stack, port))
+
+
+def _detect(stack: Stack) -> Service:
+    return _spark_job(stack, "detect", stack.ports["detect_metrics"], lambda: detect_environment(stack))
+
+
+def _spark_job(stack: Stack, name: str, port: int, own: Callable[[], dict[str, str]]) -> Service:
+    cache = stack.settings.cache
 
     def environment() -> dict[str, str]:
         jars = _keys("STREAM_JOBS", JARS=",".join(map(str, spark_jars(cache))))
-        return {**stream_environment(stack, port), **jars, **spark_environment(cache)}
+        return {**own(), **jars, **spark_environment(cache)}
 
-    prepare = _command(stack, "ingest", ["stream_jobs", "ingest"], environment)
-    return Service("ingest", (*_store(stack), "kafka"), prepare, lambda: answers(port, "/readyz"))
+    prepare = _command(stack, name, ["stream_jobs", name], environment)
+    return Service(name, (*_store(stack), "kafka"), prepare, lambda: answers(port, "/readyz"))
 
 
 def _archive(stack: Stack) -> Service:

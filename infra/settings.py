@@ -39,6 +39,7 @@ class PortSettings(BaseModel):
     archive_metrics: Port = 19103
     evidence_metrics: Port = 19104
     watch_metrics: Port = 19105
+    detect_metrics: Port = 19106
 
 
 def room_table(room: str) -> dict[str, Any]:
@@ -83,6 +84,7 @@ class InfraSettings(BaseSettings):
         default=30.0, ge=0.5, description="a service that keeps crashing is started again after at most this long"
     )
     services: bool = Field(default=True, description="false: only PostgreSQL, Kafka and Mosquitto")
+    detection: bool = Field(default=True, description="false: no detectors in the stream, half a gigabyte less memory")
     ports: PortSettings = PortSettings()
 
     @classmethod

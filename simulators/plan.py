@@ -29,6 +29,8 @@ class PlannedDevice(_Part):
     weather: int = 0
     rough: bool = False
     """Readings come late, shuffled, twice or never (mischief.ROUGH)."""
+    fault: str = ""
+    """A name of ``faults.FAULTS``; none: healthy."""
     drift_ppm: float = 0.0
     clock_offset_ms: int = 0
     certificate: Path

@@ -12,6 +12,7 @@ from edge_agent.settings import load_settings as load_agent_settings
 from edge_agent.sources.base import Source
 from edge_agent.wiring import Agent, build_agent
 from simulators.car import Car
+from simulators.faults import Faulty
 from simulators.machine import Machine
 from simulators.mischief import ROUGH, DriftingClock, MischievousSource
 from simulators.plan import Broker, FleetPlan, PlannedDevice
@@ -24,7 +25,8 @@ REPLAY_TICK_MS = 10
 
 def build_machine(device: PlannedDevice) -> Machine:
     """The menu of machines."""
-    return Car(device.seed) if device.machine == "car" else Turbine(device.seed, device.weather)
+    machine: Machine = Car(device.seed) if device.machine == "car" else Turbine(device.seed, device.weather)
+    return Faulty(machine, device.fault) if device.fault else machine
 
 
 def build_fleet(

@@ -144,7 +144,7 @@ def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) 
     shard = Shard(DEPLOYED, settings.detect_wait_ms)
     store = FindingStore(settings.dsn.get_secret_value(), DEPLOYED)
 
-    def start_query() -> tuple[SparkSession, StreamingQuery, FindingSink]:
+    def prepare() -> tuple[SparkSession, FindingSink, Callable[[], StreamingQuery]]:
         log = patiently(reader.state, stop)
         key = run_key(shard.version, settings.detect_shards, log)
         run = open_run(settings.detect_folder.absolute() / "runs", key, store.knows, log)
@@ -155,12 +155,12 @@ def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) 
         trigger = {"processingTime": f"{settings.detect_interval_ms} milliseconds"}
         sink = FindingSink(store, run, metrics)
         session = build_session(settings, scratch, "detect")
-        return session, query.start(session, plan, options, run.checkpoint, trigger, sink), sink
+        return session, sink, partial(query.start, session, plan, options, run.checkpoint, trigger, sink)
 
     def make_health(ready: Callable[[], bool]) -> HealthServer:
         return HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, ready)
 
-    return DetectService(start_query, metrics, make_health, settings.stop_timeout_s)
+    return DetectService(prepare, metrics, make_health, settings.stop_timeout_s)
 
 
 def run_archive(settings: StreamSettings, stop: threading.Event) -> None:

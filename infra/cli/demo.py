@@ -39,6 +39,8 @@ DRAIN_S = 60.0
 EXIT_INTERRUPTED = 130
 FLEET_END_S = 55.0
 """How long the fleet may take to end; its own drain is shorter (simulators.settings)."""
+FAULTS = {"car-001": "charging", "turbine-001": "bearing"}
+"""Machines of the demo that fall ill within half a minute (simulators.faults); detectors find them."""
 KEY_LIFETIME = timedelta(days=7)
 LINE_S = 1.0
 
@@ -57,7 +59,8 @@ def demo(
     with _stack(settings, stop) as stack:
         if stop.is_set():
             raise typer.Exit(EXIT_INTERRUPTED)
-        summary = _run(stack, plan_fleet(stack, settings.home / "demo", cars, turbines), seconds, stop)
+        plan = plan_fleet(stack, settings.home / "demo", cars, turbines, FAULTS)
+        summary = _run(stack, plan, seconds, stop)
     if summary is None:
         raise typer.Exit(0 if seconds is None else EXIT_INTERRUPTED)
     typer.echo(json.dumps(summary))

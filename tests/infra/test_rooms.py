@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic_settings import BaseSettings
 
 from infra.cli.config import settings_classes
-from infra.rooms import Stack, api_environment, evidence_environment, gateway_environment, stream_environment
+from infra.rooms import (
+    Stack,
+    api_environment,
+    detect_environment,
+    evidence_environment,
+    gateway_environment,
+    room_services,
+    stream_environment,
+)
 from infra.settings import InfraSettings
 from infra.wiring import build_stack
 
@@ -44,6 +53,15 @@ def test_stream_jobs(machine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load("stream_jobs", stream_environment(machine, 19102), monkeypatch)
     dsn = settings.model_dump()["dsn"].get_secret_value()
     assert "fleetstream_sink" in dsn and "search_path=fleetstream" in dsn
+
+
+def test_detect(machine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = load("stream_jobs", detect_environment(machine), monkeypatch)
+    assert settings.model_dump()["detect_folder"] == machine.settings.home / "detection"
+    assert settings.model_dump()["cores"] == 1
+    assert "detect" in {service.name for service in room_services(machine)}
+    without = replace(machine, settings=machine.settings.model_copy(update={"detection": False}))
+    assert "detect" not in {service.name for service in room_services(without)}
 
 
 def test_evidence(machine: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
