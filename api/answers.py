@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from aiokafka import AIOKafkaConsumer
@@ -36,6 +37,9 @@ class AnswerConsumer:
         except (KafkaError, OSError) as error:
             await consumer.stop()
             raise _unavailable(error) from error
+        except asyncio.CancelledError:  # told to end while it connects
+            await consumer.stop()
+            raise
         self._consumer = consumer
 
     async def close(self) -> None:

@@ -44,6 +44,9 @@ class KafkaPublisher:
         except (KafkaError, OSError) as error:
             await producer.stop()
             raise _unavailable(error) from error
+        except asyncio.CancelledError:  # told to end while it connects
+            await producer.stop()
+            raise
         self._producer = producer
 
     async def close(self) -> None:

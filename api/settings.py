@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
@@ -43,6 +43,14 @@ class ApiSettings(BaseSettings):
     stream_heartbeat_s: float = Field(15.0, gt=0, description="proxies close silent connections after 30 to 60 s")
     streams_per_key: int = Field(8, ge=1)
     stream_pending: int = Field(20_000, ge=1, description="values that may wait for one slow client")
+
+    mail_host: str | None = Field(None, description="server that takes mails about alerts; none: no mail is sent")
+    mail_port: int = Field(587, ge=1, le=65535)
+    mail_from: str = Field("Fleetstream <fleetstream@localhost>", description="sender of mails about alerts")
+    mail_security: Literal["none", "starttls", "tls"] = "starttls"
+    mail_user: str = ""
+    mail_password: SecretStr = SecretStr("")
+    webhook_private: bool = Field(False, description="webhooks may go to private networks, and over plain HTTP")
 
     relay_dsn: SecretStr | None = Field(None, description="PostgreSQL as the role fleetstream_sink; none: no relay")
     kafka_bootstrap: str = "127.0.0.1:9092"

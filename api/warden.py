@@ -130,6 +130,8 @@ class Warden:
         note = "its root does not stand any more" if root is None else f"one of many that began with {root}"
         values = {"alert_id": alert_id, "root": root, "kind": kind, "note": note, "now": now_ms}
         await work.write(sql.GROUP, values)
+        if root is not None:
+            await work.write(sql.SILENCE, (alert_id,))
         self.metrics.alert_steps.labels(kind.value).inc()
 
     async def _reground(self, work: Work, alert_id: str, now_ms: int, *, corrected: bool, reopen: bool = False) -> None:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from types import FrameType
+from typing import Protocol
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,7 +24,9 @@ from fastapi import FastAPI
 from api.answers import AnswerConsumer
 from api.app import create_app
 from api.auth import Doorman
+from api.carriers import MailCarrier, MailServer, WebhookCarrier
 from api.clerk import Clerk
+from api.courier import Courier
 from api.errors import SettingsError
 from api.evidence_signer import read_signer
 from api.kafka import KafkaPublisher
@@ -33,12 +36,15 @@ from api.live import Hub
 from api.metrics import Metrics
 from api.projection import LatestProjection
 from api.queries.clerk import ClerkStore
+from api.queries.courier import CourierStore
 from api.queries.latest import LatestTable
 from api.queries.outbox import Outbox
 from api.queries.pool import Store
+from api.queries.warden import WardenStore
 from api.relay import Clock, Relay, RelayPace
 from api.services import Services, StoreKeys, StoreWatcher
 from api.settings import ApiSettings, load_settings
+from api.warden import Warden
 from contracts.topics import Topics
 
 __all__ = ["NewKey", "build_app", "build_relay", "build_server", "new_key", "run_relay", "run_server"]
@@ -104,6 +110,35 @@ def build_clerk(settings: ApiSettings, metrics: Metrics) -> Clerk:
     )
 
 
+def build_warden(settings: ApiSettings, metrics: Metrics) -> Warden:
+    """Raises SettingsError when no ``relay_dsn`` is set: the warden works where the relay does."""
+    if settings.relay_dsn is None:
+        raise SettingsError("the warden needs a connection; set FLEETSTREAM__API__RELAY_DSN (role fleetstream_sink)")
+    return Warden(WardenStore(settings.relay_dsn.get_secret_value()), _now_ms, metrics)
+
+
+def build_courier(settings: ApiSettings, metrics: Metrics) -> Courier:
+    """Raises SettingsError when no ``relay_dsn`` is set: the courier works where the relay does."""
+    if settings.relay_dsn is None:
+        raise SettingsError("the courier needs a connection; set FLEETSTREAM__API__RELAY_DSN (role fleetstream_sink)")
+    mails = None
+    if settings.mail_host is not None:
+        password = settings.mail_password.get_secret_value()
+        mails = MailCarrier(
+            MailServer(
+                settings.mail_host, settings.mail_port, settings.mail_from, settings.mail_security, settings.mail_user,
+                password,
+            )
+        )  # fmt: skip
+    webhooks = WebhookCarrier(lambda: time.time_ns() // 1_000_000_000, settings.webhook_private)
+    store = CourierStore(settings.relay_dsn.get_secret_value())
+    return Courier(store, webhooks, mails, settings.mail_from, _now_ms, time.monotonic, metrics)
+
+
+def _beside_the_relay(settings: ApiSettings, metrics: Metrics) -> tuple[Worker, ...]:
+    return build_clerk(settings, metrics), build_warden(settings, metrics), build_courier(settings, metrics)
+
+
 def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
     """The application, with the relay beside it when asked for and configured."""
     metrics = Metrics()
@@ -111,7 +146,13 @@ def build_app(settings: ApiSettings, with_relay: bool = False) -> FastAPI:
         return create_app(build_services(settings, metrics, lambda: True))
     relay = build_relay(settings, metrics)
     services = build_services(settings, metrics, lambda: relay.working(RELAY_SILENT_S))
-    return create_app(services, _beside(relay, build_clerk(settings, metrics)))
+    return create_app(services, _beside(relay, *_beside_the_relay(settings, metrics)))
+
+
+class Worker(Protocol):
+    """What runs beside the server until it is cancelled."""
+
+    async def run(self) -> None: ...
 
 
 class Server(uvicorn.Server):
@@ -160,12 +201,12 @@ def run_server(with_relay: bool) -> None:
 
 
 def run_relay() -> None:
-    """Relay, and send commands, until SIGTERM or SIGINT."""
+    """Relay, send commands, make alerts and tell of them, until SIGTERM or SIGINT."""
     settings, metrics = load_settings(), Metrics()
-    asyncio.run(_until_told(build_relay(settings, metrics), build_clerk(settings, metrics)))
+    asyncio.run(_until_told(build_relay(settings, metrics), *_beside_the_relay(settings, metrics)))
 
 
-async def _until_told(*workers: Relay | Clerk) -> None:
+async def _until_told(*workers: Worker) -> None:
     tasks = [asyncio.create_task(worker.run()) for worker in workers]
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -173,7 +214,7 @@ async def _until_told(*workers: Relay | Clerk) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _beside(*workers: Relay | Clerk) -> Callable[[], AbstractAsyncContextManager[None]]:
+def _beside(*workers: Worker) -> Callable[[], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def running() -> AsyncIterator[None]:
         tasks = [asyncio.create_task(worker.run(), name=type(worker).__name__.lower()) for worker in workers]
@@ -190,7 +231,8 @@ def _beside(*workers: Relay | Clerk) -> Callable[[], AbstractAsyncContextManager
 
 
 def _tell_end(task: asyncio.Task[None]) -> None:
-    """Relay and clerk retry every fault they know; another one is a defect (readiness tells the relay's too)."""
+    """Relay, clerk, warden and courier retry every fault they know; another one is a defect (readiness
+    tells the relay's too)."""
     if not task.cancelled():
         log.critical("event=%s_ended fix=restart_this_process", task.get_name(), exc_info=task.exception())
 

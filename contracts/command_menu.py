@@ -20,13 +20,17 @@ MAX_RANGES: Final = 200
 """Ranges in one resync; more are asked for later."""
 
 MAX_NUMBER: Final = 2**40
+MAX_TEXT: Final = 200
+"""Characters of a text that a machine shows."""
+
 PROFILES: Final = ("configured", "all", "interval")
 """Sampling profiles: the device's own rules; every reading; every reading but at least an interval apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument. ``choices`` makes it a word, ``triples`` a list of [boot_epoch, first, last], else an integer."""
+    """One argument. ``choices`` makes it a word, ``longest`` a text of so many characters, ``triples`` a list of
+    [boot_epoch, first, last], else it is an integer."""
 
     name: str
     text: str
@@ -35,12 +39,16 @@ class Argument:
     maximum: int = MAX_NUMBER
     choices: tuple[str, ...] = ()
     triples: bool = False
+    longest: int = 0
 
     def check(self, value: object) -> None:
         """Raises Rejected('bad_arguments')."""
         if self.choices:
             sound = isinstance(value, str) and value in self.choices
             wanted = f"one of {', '.join(self.choices)}"
+        elif self.longest:
+            sound = isinstance(value, str) and 0 < len(value) <= self.longest and value.isprintable()
+            wanted = f"a printable text of 1 to {self.longest} characters"
         elif self.triples:
             sound = isinstance(value, list) and 1 <= len(value) <= MAX_RANGES and all(map(_is_triple, value))
             wanted = f"1 to {MAX_RANGES} lists [boot_epoch, first, last]"
@@ -81,6 +89,15 @@ MENU: Final[Mapping[str, CommandKind]] = {
                 Argument("min_interval_ms", "least time between two readings of a signal", maximum=3_600_000),
             ),
             life_ms=7 * 24 * 60 * MINUTE_MS,
+        ),
+        CommandKind(
+            "notice", "Show the people at the machine what an alert says, where the device allows it.",
+            (
+                Argument("text", "what is shown", required=True, longest=MAX_TEXT),
+                Argument("severity", "1 note, 2 warning, 3 alarm, 4 critical", required=True, minimum=1, maximum=4),
+                Argument("alert", "name of the alert; a later notice of it takes the place of this one", longest=64),
+            ),
+            life_ms=24 * 60 * MINUTE_MS,
         ),
         CommandKind("edr_receipt", "The store holds a crash record.", offered=False, remembered=False),
     )

@@ -13,6 +13,7 @@ from contracts.commands import Command
 from contracts.errors import Rejected
 from edge_agent import AGENT_VERSION
 from edge_agent.commands import Done, Handler
+from edge_agent.notices import show_notice
 from edge_agent.sampling import with_profile
 from edge_agent.spool import Spool
 from edge_agent.spool_index import id_bounds
@@ -32,6 +33,7 @@ def orders(agent: Agent, on_receipt: Handler) -> dict[str, Handler]:
         "flush": partial(flush, agent),
         "resync": partial(resync, agent),
         SAMPLING: partial(sampling, agent),
+        "notice": partial(notice, agent),
         "edr_receipt": on_receipt,
     }
 
@@ -68,6 +70,15 @@ def sampling(agent: Agent, command: Command) -> Done:
     profile: dict[str, Any] = dict(command.arguments)
     use_sampling(agent, profile)
     return Done(profile, {SAMPLING: profile})
+
+
+def notice(agent: Agent, command: Command) -> Done:
+    """Put a notice where the machine's display reads it; a device without such a place refuses."""
+    file = agent.settings.notices
+    if file is None:
+        raise Rejected("no_notices", "this device shows none; its setting `notices` names the file of its display")
+    shown = show_notice(file, command, agent.clock.now_ms())
+    return Done({"shown": shown})
 
 
 def use_sampling(agent: Agent, profile: dict[str, Any]) -> None:

@@ -128,6 +128,8 @@ class AgentSettings(BaseSettings):
     sampling: SamplingSettings = SamplingSettings()
     uplink: UplinkSettings = UplinkSettings()
     derive: DeriveSettings = DeriveSettings()
+    notices: Path | None = None
+    """File in which the machine's display finds what alerts say (``notices.py``); absent: this device shows none."""
     recorder: RecorderSettings | None = None
     """The crash recorder; absent: this device has none."""
 

@@ -106,6 +106,9 @@ UPDATE alert_rows SET root_id = %(root)s, escalate_at = NULL, event_no = event_n
     changed_by = 'warden', change_kind = %(kind)s, change_note = %(note)s
 WHERE alert_id = %(alert_id)s
 """
+SILENCE: Final = "DELETE FROM alert_deliveries WHERE alert_id = %s AND state = 'waiting'"
+"""What is grouped disturbs nobody, also not with what it was opened with."""
+
 CHILDREN: Final = f"""
 SELECT {_HELD} FROM alert_rows r WHERE r.root_id = %s AND r.state NOT IN ('resolved', 'retracted')
 ORDER BY r.alert_id FOR UPDATE

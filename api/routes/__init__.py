@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from api.routes import (
     alerts,
     assets,
+    channels,
     commands,
     edr,
     exports,
@@ -24,6 +25,7 @@ from api.routes import (
 
 API_ROUTERS: tuple[APIRouter, ...] = (
     edr.router, assets.router, positions.router, readings.router, windows.router, ledger.router, live.router,
-    commands.router, findings.router, alerts.router, exports.router, feed.router, groups.router, questions.router,
+    commands.router, findings.router, alerts.router, channels.router,
+    exports.router, feed.router, groups.router, questions.router,
 )  # fmt: skip
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)
