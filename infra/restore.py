@@ -33,6 +33,8 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
     "since when a gap of the ledger stood and how it ended: gaps that still stand are found and dated anew":
         ("ledger_gaps",),
     "what devices said they had forgotten: those packets are missing again until `resync` asks anew": ("agent_gaps",),
+    "alerts, what people did with them and found, and where messages go: findings are found again, their alerts are new":
+        ("alert_rows", "alert_findings", "alert_events", "alert_labels", "alert_channels", "alert_deliveries", "asset_care"),
     "rows of other rooms that people wrote (SQL logins, alarms, custody), and messages that waited in the outbox":
         ("sql_logins", "log_alarms", "evidence_custody", "outbox"),
 }  # fmt: skip
@@ -40,8 +42,7 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
 
 MADE_AGAIN: Final = (
     "signals", "archive_files", "archive_offsets", "trimmed_offsets", "expired_packets", "reading_horizons", "finality",
-    "rollup_due", "projections", "packet_feed", "feed_horizons", "finding_rows", "detection_runs",
-    "marks",
+    "rollup_due", "projections", "packet_feed", "feed_horizons", "finding_rows", "detection_runs", "alert_due", "marks",
 )  # fmt: skip
 """Tables that migrating, adopting the archive, the closer, the trimmer, retention and detection fill again (findings
 as far back as the log reaches). The tables of crash records are filled by their own consumer, from topics that are
