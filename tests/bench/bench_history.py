@@ -78,7 +78,7 @@ def measure(postgres: Postgres, filled: Filled, asked: int, assets: int) -> Repo
             Figure("compaction, its own CPU", "CPU-s per 1M samples", (cpu,), None, False, "no server")
         )
     _vacuum(postgres)
-    with _api(postgres) as client:
+    with serving(postgres) as client:
         report.figures += answers(client, filled, asked, assets, stored)
     report.notes.append(
         f"{done.packets:,} of {filled.samples // len(SIGNALS):,} packets lay in blocks, the newest {DELAY_S} s in rows"
@@ -141,7 +141,7 @@ def _time_answers(ask: Callable[[], httpx.Response], times: int) -> tuple[list[f
 
 
 @contextmanager
-def _api(postgres: Postgres) -> Iterator[httpx.Client]:
+def serving(postgres: Postgres) -> Iterator[httpx.Client]:
     """The API as its own process, with a key of the filled tenant."""
     key, port = new_key(), free_port()
     with psycopg.connect(dsn(postgres)) as connection:
