@@ -29,9 +29,12 @@ LONGEST_PAUSE_S = 2.0
 
 
 def settings_in(home: Path) -> InfraSettings:
-    """A stack of its own on free ports below ``home``."""
+    """A stack of its own on free ports below ``home``; without detection, which takes part in nothing that is judged
+    and whose second Spark would slow down the first."""
     ports = PortSettings(**dict.fromkeys(PortSettings.model_fields, 0))
-    return InfraSettings(home=home, cache=default_cache(), ports=ports, longest_pause_s=LONGEST_PAUSE_S)
+    return InfraSettings(
+        home=home, cache=default_cache(), ports=ports, longest_pause_s=LONGEST_PAUSE_S, detection=False
+    )
 
 
 def say(text: str) -> None:
