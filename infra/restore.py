@@ -32,9 +32,12 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
         ("device_commands", "device_command_changes"),
     "since when a gap of the ledger stood and how it ended: gaps that still stand are found and dated anew":
         ("ledger_gaps",),
+    "who sent dead letters again, and the epochs reserved for it: a letter rescued before and again after is stored twice":
+        ("resubmissions", "rescue_epochs"),
     "what devices said they had forgotten: those packets are missing again until `resync` asks anew": ("agent_gaps",),
-    "alerts, what people did with them and found, and where messages go: findings are found again, their alerts are new":
-        ("alert_rows", "alert_findings", "alert_events", "alert_labels", "alert_channels", "alert_deliveries", "asset_care"),
+    "what people did with alerts and found, where messages go: findings are found again, their alerts are new":
+        ("alert_rows", "alert_findings", "alert_events", "alert_labels", "alert_channels", "alert_deliveries",
+         "asset_care"),
     "rows of other rooms that people wrote (SQL logins, alarms, custody), and messages that waited in the outbox":
         ("sql_logins", "log_alarms", "evidence_custody", "outbox"),
 }  # fmt: skip
