@@ -85,9 +85,13 @@ class Supervisor:
         begun = time.monotonic()
         try:
             with ThreadPoolExecutor(max_workers=len(self._running)) as pool:
-                started = [pool.submit(self._bring_up, one, begun) for one in self._running.values()]
-                for result in as_completed(started):  # the first failure is the reason of the others
-                    result.result()
+                try:
+                    started = [pool.submit(self._bring_up, one, begun) for one in self._running.values()]
+                    for result in as_completed(started):  # the first failure is the reason of the others
+                        result.result()
+                except BaseException:
+                    self._stopping.set()  # whoever waits for another service must learn that it will not come
+                    raise
         except BaseException:
             self.stop()
             raise

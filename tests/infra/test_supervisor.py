@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
@@ -112,6 +113,21 @@ def test_a_service_that_ends_at_the_first_start_stops_everything(
     supervisor = Supervisor(tmp_path, services, {})
     with pytest.raises(ServiceFailed, match=r"broken ended with code 1 while starting: no such setting: colour"):
         supervisor.start()
+
+
+def test_an_interrupted_start_waits_for_nobody(tmp_path: Path, family: Callable[[], list[psutil.Process]]) -> None:
+    """As Ctrl-C at any moment of a start; without giving up, the service below would be waited for an hour."""
+    never = service(tmp_path, "never")
+
+    def interrupt() -> bool:
+        _thread.interrupt_main()
+        return False
+
+    slow = Service("slow", (), never.prepare, interrupt, timeout_s=3_600)
+    supervisor = Supervisor(tmp_path, [slow, service(tmp_path, "api", ("slow",))], {})
+    with pytest.raises(KeyboardInterrupt):
+        supervisor.start()
+    assert {one.state for one in supervisor.state().services.values()} == {"stopped"}
 
 
 def test_needs_in_a_circle_are_refused(tmp_path: Path) -> None:
