@@ -117,10 +117,12 @@ def test_a_service_that_ends_at_the_first_start_stops_everything(
 
 def test_an_interrupted_start_waits_for_nobody(tmp_path: Path, family: Callable[[], list[psutil.Process]]) -> None:
     """As Ctrl-C at any moment of a start; without giving up, the service below would be waited for an hour."""
-    never = service(tmp_path, "never")
+    never, asked = service(tmp_path, "never"), threading.Event()
 
     def interrupt() -> bool:
-        _thread.interrupt_main()
+        if not asked.is_set():
+            asked.set()
+            _thread.interrupt_main()
         return False
 
     slow = Service("slow", (), never.prepare, interrupt, timeout_s=3_600)
