@@ -1,8 +1,9 @@
-// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/ledger, #/crash, #/crash/RECORD. A view is {mount, unmount}.
+// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/alerts, #/alerts/ID, #/ledger, #/crash, #/crash/RECORD. A view is {mount, unmount}.
 
 import { Problem, get, key, setKey } from "./client.js";
 import { el, notice, text } from "./dom.js";
 import { toggleZone, zoneName } from "./format.js";
+import { alertsView } from "./alerts.js";
 import { assetView } from "./asset.js";
 import { crashView } from "./crash.js";
 import { fleetView } from "./fleet.js";
@@ -11,7 +12,7 @@ import { mapView } from "./map.js";
 
 const main = document.getElementById("main");
 const bar = document.getElementById("bar");
-const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, ledger: ledgerView, crash: crashView };
+const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, alerts: alertsView, ledger: ledgerView, crash: crashView };
 const LINKS = {
   live: ["Live", "the stream is open"],
   down: ["Reconnecting", "the stream is closed; what you see may be old"],

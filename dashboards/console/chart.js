@@ -1,7 +1,8 @@
 // A small line chart on a canvas: a band from min to max, the mean as a line, gaps as gaps, and a cursor to read values.
 //
 // A point is {t, low, mid, high}: Unix ms and three numbers. Points further apart than `gapMs` are not joined; the
-// stretch between them is hatched at its foot, so that "nothing came" never looks like a value.
+// stretch between them is hatched at its foot, so that "nothing came" never looks like a value. `expected` {low, high}
+// (null: no bound) is drawn as a zone with edges, `span` {from, to} as the stretch of time that is talked about.
 
 import { clock, number } from "./format.js";
 
@@ -10,15 +11,15 @@ const STEPS_MS = [10e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 
 
 export class Chart {
   constructor(canvas, { stepped = false, resolution = 0, onRead = () => {} } = {}) {
-    Object.assign(this, { canvas, stepped, resolution, onRead, points: [], gapMs: Infinity, from: 0, to: 1, cursor: null });
+    Object.assign(this, { canvas, stepped, resolution, onRead, points: [], expected: null, span: null, gapMs: Infinity, from: 0, to: 1, cursor: null });
     canvas.addEventListener("pointermove", (event) => this.pointAt(event.offsetX));
     canvas.addEventListener("pointerleave", () => this.setCursor(null));
     canvas.addEventListener("blur", () => this.setCursor(null));
     canvas.addEventListener("keydown", (event) => this.step(event));
   }
 
-  set(points, from, to, gapMs) {
-    Object.assign(this, { points, from, to, gapMs });
+  set(points, from, to, gapMs, { expected = null, span = null } = {}) {
+    Object.assign(this, { points, from, to, gapMs, expected, span });
     if (this.cursor !== null && this.cursor >= points.length) this.cursor = null;
     this.draw();
   }
@@ -73,6 +74,7 @@ export class Chart {
     const x = (t) => PAD.left + ((t - this.from) / (this.to - this.from)) * inner.w;
     const y = (v) => PAD.top + (1 - (v - low) / (high - low)) * inner.h;
     this.axes(pen, ink, x, y, low, high, inner);
+    this.zones(pen, ink, x, y, inner);
     const runs = this.runs();
     this.gaps(pen, ink, x, inner, runs);
     pen.save();
@@ -90,6 +92,9 @@ export class Chart {
     for (const point of this.points) {
       if (point.low < low) low = point.low;
       if (point.high > high) high = point.high;
+    }
+    for (const bound of [this.expected?.low, this.expected?.high]) {
+      if (typeof bound === "number") [low, high] = [Math.min(low, bound), Math.max(high, bound)];
     }
     if (low > high) return [0, 1];
     if (this.stepped && low >= 0 && high <= 1) return [-0.1, 1.1];
@@ -131,6 +136,26 @@ export class Chart {
       if (x(t) > PAD.left + 14 && x(t) < PAD.left + inner.w - 18) pen.fillText(clock(t, every < 60e3), x(t), PAD.top + inner.h + 15);
     }
     line(pen, PAD.left, PAD.top + inner.h + 0.5, PAD.left + inner.w, PAD.top + inner.h + 0.5);
+  }
+
+  zones(pen, ink, x, y, inner) {
+    const inside = (v) => Math.min(Math.max(v, PAD.top), PAD.top + inner.h);
+    if (this.span) {
+      const left = Math.max(x(this.span.from), PAD.left);
+      const right = Math.max(Math.min(x(this.span.to), PAD.left + inner.w), left + 2);
+      pen.fillStyle = ink("--span");
+      pen.fillRect(left, PAD.top, right - left, inner.h);
+    }
+    if (!this.expected) return;
+    const { low, high } = this.expected;
+    const top = typeof high === "number" ? inside(y(high)) : PAD.top;
+    const foot = typeof low === "number" ? inside(y(low)) : PAD.top + inner.h;
+    pen.fillStyle = ink("--expected");
+    pen.fillRect(PAD.left, top, inner.w, foot - top);
+    pen.strokeStyle = ink("--expected-edge");
+    pen.setLineDash([5, 4]);
+    for (const [bound, at] of [[high, top], [low, foot]]) if (typeof bound === "number") line(pen, PAD.left, at, PAD.left + inner.w, at);
+    pen.setLineDash([]);
   }
 
   gaps(pen, ink, x, inner, runs) {

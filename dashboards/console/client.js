@@ -65,6 +65,12 @@ export async function get(path, query = {}, signal = undefined, more = {}) {
   return body;
 }
 
+export async function post(path, body) {
+  const headers = { Authorization: `Bearer ${key()}`, "Content-Type": "application/json" };
+  const response = await answer(await fetch(address(path, {}), { method: "POST", headers, body: JSON.stringify(body), cache: "no-store" }));
+  return response.json();
+}
+
 // An answer that is a file, handed to the browser's own download.
 export async function download(path, more, name) {
   const headers = { Authorization: `Bearer ${key()}`, ...more };
