@@ -56,10 +56,12 @@ class BadQuestion(Rejected):
 class TooMany(FleetstreamError):
     """The caller asks faster, or holds more streams, than its share."""
 
-    def __init__(self, detail: str, retry_after_s: int) -> None:
+    def __init__(self, detail: str, retry_after_s: int, limit: str = "requests") -> None:
         super().__init__(detail)
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.limit = limit
+        """Which share is used up; a label of the counter, so one of a few words."""
 
 
 class Conflict(Rejected):

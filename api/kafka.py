@@ -22,6 +22,7 @@ class Record:
     topic: str
     key: bytes
     value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 class KafkaPublisher:
@@ -73,7 +74,9 @@ class KafkaPublisher:
     async def _queue(self, producer: AIOKafkaProducer, record: Record) -> asyncio.Future[object] | None:
         """None when this one record can never be sent (too large); others are not held up by it."""
         try:
-            queued: asyncio.Future[object] = await producer.send(record.topic, record.value, record.key)
+            queued: asyncio.Future[object] = await producer.send(
+                record.topic, record.value, record.key, headers=list(record.headers)
+            )
         except MessageSizeTooLargeError:
             return None
         return queued

@@ -21,6 +21,7 @@ class Buckets:
     burst: int
     clock_s: Callable[[], float]
     most: int = MOST_BUCKETS
+    what: str = "requests"
     _levels: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
 
     def take(self, name: str) -> None:
@@ -34,7 +35,7 @@ class Buckets:
             self._levels.popitem(last=False)
         if not allowed:
             wait_s = max(1, ceil((1.0 - level) / self.rate_per_s))
-            raise TooMany(f"more than {self.rate_per_s:g} requests per second; wait {wait_s} s", wait_s)
+            raise TooMany(f"more than {self.rate_per_s:g} requests per second; wait {wait_s} s", wait_s, self.what)
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Seats:
         """Raises TooMany; what was taken must be given back."""
         taken = self._taken.get(name, 0)
         if taken >= self.most:
-            raise TooMany(f"this key has {taken} {self.what} open already; let one end", 5)
+            raise TooMany(f"this key has {taken} {self.what} open already; let one end", 5, self.what)
         self._taken[name] = taken + 1
 
     def give_back(self, name: str) -> None:

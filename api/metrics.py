@@ -52,6 +52,13 @@ class Metrics:
             "fleetstream_api_outbox_unknown_topic", "Outbox rows whose topic this version does not know",
             registry=self.registry,
         )  # fmt: skip
+        self.resubmitted = Counter(
+            "fleetstream_api_resubmitted_total", "Dead letters sent into the log again", registry=self.registry
+        )
+        self.limited = Counter(
+            "fleetstream_api_limited_total", "Requests refused because their key or address had its share",
+            ("limit",), registry=self.registry,
+        )  # fmt: skip
         self.latest_told = Counter(
             "fleetstream_api_latest_told_total", "Latest values written to their topic", registry=self.registry
         )

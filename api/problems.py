@@ -116,8 +116,9 @@ async def _not_found(_: Request, error: Exception) -> Response:
     return problem(404, error.reason, error.detail)
 
 
-async def _too_many(_: Request, error: Exception) -> Response:
+async def _too_many(request: Request, error: Exception) -> Response:
     assert isinstance(error, TooMany)
+    request.app.state.services.metrics.limited.labels(error.limit).inc()
     return problem(429, "too_many_requests", error.detail, {"Retry-After": str(error.retry_after_s)})
 
 

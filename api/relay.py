@@ -20,12 +20,15 @@ from api.kafka import Record
 from api.metrics import Metrics
 from api.queries.outbox import Backlog, OutboxRow
 from contracts.registry import BEAT_KEY, Registration, encode_beat, encode_registration
+from contracts.stamp import STAMP_HEADER
 from contracts.topics import KafkaTopic, Topics
 
 REGISTRY = "registry"
 EPOCHS = "epochs"
 BOOK = "book"
-OTHERS = (EPOCHS, BOOK, "windows", "commands", "events", "latest", "findings", "alerts")
+PACKETS = ("live", "backlog", "priority")
+"""Lanes, for packets that were set aside and are sent again."""
+OTHERS = (EPOCHS, BOOK, "windows", "commands", "events", "latest", *PACKETS, "findings", "alerts")
 OUTBOX_TOPICS = (REGISTRY, *OTHERS)
 """Values of ``outbox.topic``: names of properties of ``contracts.topics.Topics``."""
 
@@ -172,7 +175,9 @@ class Relay:
             await self._publish(book)
 
     async def _publish(self, rows: Sequence[OutboxRow]) -> None:
-        records = [Record(self._topic(row.topic).name, row.kafka_key.encode(), row.kafka_value) for row in rows]
+        records = [
+            Record(self._topic(row.topic).name, row.kafka_key.encode(), row.kafka_value, _headers(row)) for row in rows
+        ]
         marked, troubled = settle(rows, await self.publisher.publish(records))
         if marked:
             await self.store.mark_published(marked)
@@ -222,3 +227,7 @@ class Relay:
     def _topic(self, name: str) -> KafkaTopic:
         topic: KafkaTopic = getattr(self.topics, name)
         return topic
+
+
+def _headers(row: OutboxRow) -> tuple[tuple[str, bytes], ...]:
+    return () if row.stamp is None else ((STAMP_HEADER, row.stamp),)

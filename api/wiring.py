@@ -64,7 +64,7 @@ def build_services(settings: ApiSettings, metrics: Metrics, relay_works: Callabl
     doorman = Doorman(
         find=StoreKeys(store),
         requests=Buckets(settings.rate_per_s, settings.rate_burst, time.monotonic),
-        failures=Buckets(FAILURES_PER_S, FAILURES_BURST, time.monotonic),
+        failures=Buckets(FAILURES_PER_S, FAILURES_BURST, time.monotonic, what="failures"),
         clock_s=time.monotonic,
         now=_now,
         remember_s=settings.key_cache_s,

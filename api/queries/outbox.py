@@ -20,7 +20,7 @@ from contracts.locks import RELAY_LOCK
 from contracts.registry import Registration
 
 WAITING = """
-SELECT outbox_id, topic, kafka_key, kafka_value FROM outbox
+SELECT outbox_id, topic, kafka_key, kafka_value, stamp FROM outbox
 WHERE published_at IS NULL AND topic = ANY(%(topics)s) AND NOT (topic || ':' || kafka_key = ANY(%(blocked)s))
 ORDER BY outbox_id LIMIT %(limit)s
 """
@@ -48,12 +48,13 @@ REVOKED = "SELECT device FROM devices WHERE revoked_at IS NOT NULL ORDER BY devi
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """One message that waits; ``kafka_value`` None is a tombstone."""
+    """One message that waits; ``kafka_value`` None: a tombstone, ``stamp``: a packet's header (``contracts.stamp``)."""
 
     outbox_id: int
     topic: str
     kafka_key: str
     kafka_value: bytes | None
+    stamp: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from api.routes import (
     groups,
     health,
     ledger,
+    letters,
     live,
     positions,
     questions,
@@ -26,6 +27,6 @@ from api.routes import (
 API_ROUTERS: tuple[APIRouter, ...] = (
     edr.router, assets.router, positions.router, readings.router, windows.router, ledger.router, live.router,
     commands.router, findings.router, alerts.router, channels.router,
-    exports.router, feed.router, groups.router, questions.router,
+    exports.router, feed.router, groups.router, letters.router, questions.router,
 )  # fmt: skip
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)

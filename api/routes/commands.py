@@ -57,7 +57,7 @@ async def ask(
         said, command_id = await submit(connection, request)
         row = await show_command(connection, command_id) if command_id else None
     if said == "too_many":
-        raise TooMany(f"{MOST_OPEN} commands wait for {device[:64]!r} already; let some end first", 60)
+        raise TooMany(f"{MOST_OPEN} commands wait for {device[:64]!r} already; let some end first", 60, "open_commands")
     if said == "different":
         raise BadQuestion("key_reused", "this Idempotency-Key belongs to another request", "Idempotency-Key")
     if row is None:

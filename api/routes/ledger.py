@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 
 from api.queries.ledger import (
-    count_dead_letters,
     count_quarantine,
     ledger_totals,
     list_drops,
@@ -90,14 +89,6 @@ async def quarantine(parts: Parts, caller: EvidenceCaller) -> SetAside:
     """Packets, or samples of packets, that the stream job could not believe, by reason."""
     async with parts.store.transaction(caller.tenant_id) as connection:
         rows = await count_quarantine(connection)
-    return SetAside(as_of=parts.now(), items=[Aside(**row) for row in rows])
-
-
-@router.get("/dead-letters")
-async def dead_letters(parts: Parts, caller: EvidenceCaller) -> SetAside:
-    """Packets that the gateway refused, by reason."""
-    async with parts.store.transaction(caller.tenant_id) as connection:
-        rows = await count_dead_letters(connection)
     return SetAside(as_of=parts.now(), items=[Aside(**row) for row in rows])
 
 

@@ -42,6 +42,7 @@ MENU = (
     ("latest", "infra.cli.latest"),
     ("device", "infra.cli.device"),
     ("import", "infra.cli.import_fleet"),
+    ("letters", "infra.cli.letters"),
     ("command", "infra.cli.command"),
     ("tenant", "infra.cli.tenant"),
     ("key", "infra.cli.key"),

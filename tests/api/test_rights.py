@@ -58,8 +58,11 @@ CUSTODY = {
 }  # fmt: skip
 """Open to every key and answered through the custody log: ``test_edr`` asks each of them as each role."""
 COMMANDS = {"/api/v1/devices/{device}/commands", "/api/v1/commands/{command_id}"}
-FLEET = {"/api/v1/groups/{group}", "/api/v1/fleet/import"}
-"""Asked as each role in ``test_groups``."""
+FLEET = {
+    "/api/v1/groups/{group}", "/api/v1/fleet/import", "/api/v1/dead-letters/{letter}",
+    "/api/v1/dead-letters/{letter}/resubmit",
+}  # fmt: skip
+"""Asked as each role in ``test_groups`` and ``test_letters``."""
 """Named by a device or a command that must exist: ``test_command_routes`` asks them as each role."""
 PUBLIC = {"/livez", "/readyz", "/metrics", "/version", "/api/v1/openapi.json"}
 
