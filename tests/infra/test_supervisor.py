@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import subprocess
@@ -122,13 +121,17 @@ def test_an_interrupted_start_waits_for_nobody(tmp_path: Path, family: Callable[
     def interrupt() -> bool:
         if not asked.is_set():
             asked.set()
-            _thread.interrupt_main()
+            os.kill(os.getpid(), signal.SIGINT)
         return False
 
     slow = Service("slow", (), never.prepare, interrupt, timeout_s=3_600)
     supervisor = Supervisor(tmp_path, [slow, service(tmp_path, "api", ("slow",))], {})
-    with pytest.raises(KeyboardInterrupt):
-        supervisor.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs inherit that it is ignored
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            supervisor.start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert {one.state for one in supervisor.state().services.values()} == {"stopped"}
 
 
