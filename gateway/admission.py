@@ -1,7 +1,8 @@
 """May this publish enter the log? A function of its topic, its bytes, the receive time and the registry.
 
 Checked here: topic, registration, size, checksum, writer fingerprint, the whole header, that topic, packet and
-registration agree on who speaks, and that the header's time can be believed. The arrays are left alone unless
+registration agree on who speaks, and that the header's time can be believed, except on the priority lane: a crash
+may cost the device its clock, and what it tells of it must not be refused for that. The arrays are left alone unless
 ``verify_whole``: a body that does not decode is quarantined downstream with its bytes. What is refused keeps
 its bytes and gets a reason; nothing is dropped here.
 """
@@ -171,11 +172,8 @@ class Admission:
         if header.lane != lane:
             raise Rejected("lane_mismatch", f"packet says {header.lane}, topic says {channel}")
         recording = registered.kind == RECORDING_KIND
-        ahead_ms = header.base_ms - message.received_ms
-        if ahead_ms > MAX_FUTURE_MS:
-            raise Rejected("future", f"{ahead_ms} ms ahead of receipt")
-        if -ahead_ms > MAX_PAST_MS and not recording:
-            raise Rejected("far_past", f"{-ahead_ms} ms before receipt")
+        if channel != UP_PRIORITY:
+            _check_time(header.base_ms - message.received_ms, recording)
         record = self._stamped(self._lane_topics[lane], message, registered, FLAG_RECORDING if recording else 0)
         identity = Identity(header.boot_epoch, header.nonce, header.seq)
         return Accepted(record, registered.device, identity, channel == UP_PRIORITY)
@@ -249,6 +247,14 @@ class Admission:
         except Rejected:
             return None
         return Identity(header.boot_epoch, header.nonce, header.seq)
+
+
+def _check_time(ahead_ms: int, recording: bool) -> None:
+    """Raises Rejected for a header that its clock cannot have meant; a recording may be of any age."""
+    if ahead_ms > MAX_FUTURE_MS:
+        raise Rejected("future", f"{ahead_ms} ms ahead of receipt")
+    if -ahead_ms > MAX_PAST_MS and not recording:
+        raise Rejected("far_past", f"{-ahead_ms} ms before receipt")
 
 
 def _read_whole(frame: bytes, _topic: str) -> Head:

@@ -48,3 +48,21 @@ def test_a_parcel_is_judged_like_a_packet(change: dict[str, object], reason: str
     payload = parcel(**{"tenant": own.tenant, **change})
     verdict = Admission(TOPICS, {"car-1": own}).admit(Inbound("v1/car-1/up/priority", payload, False, NOW_MS))
     assert isinstance(verdict, Refused) and verdict.reason == reason
+
+
+@pytest.mark.parametrize("base_ms", [0, 86_400_000, NOW_MS + 10 * 86_400_000, 2**62])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_no_clock_refuses_a_parcel(base_ms: int, trusted: bool) -> None:
+    """A clock that a crash put back to 1970 must not cost the notice, which is sent once, nor bare the linkage."""
+    own = registration()
+    payload = parcel(tenant=own.tenant, base_ms=base_ms, clock_trusted=trusted)
+    verdict = Admission(TOPICS, {"car-1": own}).admit(Inbound("v1/car-1/up/priority", payload, False, NOW_MS))
+    assert isinstance(verdict, Accepted) and verdict.urgent
+    assert verdict.record.topic == TOPICS.priority.name and verdict.record.value == payload
+
+
+def test_a_parcel_on_another_lane_is_still_judged_by_the_clock() -> None:
+    own = registration()
+    payload = parcel(tenant=own.tenant, lane=0, base_ms=NOW_MS + 10 * 86_400_000)
+    verdict = Admission(TOPICS, {"car-1": own}).admit(Inbound("v1/car-1/up/live", payload, False, NOW_MS))
+    assert isinstance(verdict, Refused) and verdict.reason == "future"
