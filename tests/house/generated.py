@@ -21,8 +21,13 @@ from contracts.topics import (
     up_topic,
 )
 from dashboards.grafana.files import files as grafana_files
+from tests.torture import tally
 
 ROOT = Path(__file__).parents[2]
+
+
+def reliability_page() -> str:
+    return tally.page((ROOT / "docs" / "reliability.jsonl").read_text(encoding="utf-8"))
 
 
 def signals_page() -> str:
@@ -65,6 +70,7 @@ def signal_numbers() -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "docs/reliability-runs.md": reliability_page,
     "docs/reference/signals.md": signals_page,
     "docs/reference/topics.md": topics_page,
     "docs/reference/views.md": views_page,
