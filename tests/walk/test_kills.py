@@ -22,7 +22,7 @@ from infra.session import Session
 from tests.walk.history import Verdict, compare, wait_for
 
 AGENTS = 6
-RUN_S = 60.0
+RUN_S = 40.0
 SERVICES = ("mosquitto", "gateway", "kafka", "ingest", "postgres")
 READY_S = 120.0
 
