@@ -85,6 +85,9 @@ class InfraSettings(BaseSettings):
     )
     services: bool = Field(default=True, description="false: only PostgreSQL, Kafka and Mosquitto")
     detection: bool = Field(default=True, description="false: no detectors in the stream, half a gigabyte less memory")
+    self_watch: bool = Field(
+        default=True, description="false: what the platform's own processes cost is not stored (tenant platform)"
+    )
     ports: PortSettings = PortSettings()
 
     @classmethod

@@ -27,6 +27,7 @@ from infra.errors import ServiceFailed
 from infra.fleets import FleetProcess, enrol_devices, enrolments_of, plan_fleet
 from infra.proof import Proof, prove
 from infra.rooms import Stack, reader_dsn
+from infra.selfwatch import self_watched
 from infra.session import open_session
 from infra.settings import InfraSettings
 from infra.state import read_state
@@ -93,7 +94,8 @@ def _stack(settings: InfraSettings, stop: threading.Event) -> Iterator[Stack]:
         watcher = threading.Thread(target=session.supervisor.run, args=(upkeep,), name="supervisor")
         watcher.start()
         try:
-            yield session.stack
+            with self_watched(session):
+                yield session.stack
         finally:
             _say("stopping everything")
             session.supervisor.request_stop()

@@ -12,6 +12,7 @@ import typer
 from infra.cli.common import load_settings
 from infra.errors import AlreadyUp, ServiceFailed
 from infra.processes import Child, Command, wait_ready
+from infra.selfwatch import self_watched
 from infra.session import open_session
 from infra.settings import InfraSettings
 from infra.state import read_state
@@ -40,7 +41,8 @@ def up(
         session.supervisor.start()
         report(session.supervisor, time.monotonic() - begun)
         typer.echo(f"up: http://127.0.0.1:{session.stack.ports['api']}/ (Ctrl-C stops everything)")
-        session.supervisor.run(DailyMaintenance(session.stack))
+        with self_watched(session):
+            session.supervisor.run(DailyMaintenance(session.stack))
         typer.echo("stopping", err=True)
 
 
