@@ -6,6 +6,7 @@ the other. What lies outside the reporting range is clamped to it and said so by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -81,10 +82,15 @@ class Element:
         return 1_000_000 // self.rate_hz if self.rate_hz else 0
 
     def to_steps(self, value: float) -> int:
-        """``value`` (in the unit) as a whole number of resolutions, clamped to the reporting range."""
+        """``value`` (in the unit) as a whole number of resolutions, clamped to the reporting range.
+
+        Raises ValueError for what is no number (NaN): it lies nowhere in the range, and nothing may be made up for it.
+        """
+        if math.isnan(value):
+            raise ValueError(f"{self.name}: NaN cannot be recorded")
         lowest = int(self.minimum / self.resolution)
         highest = int(self.maximum / self.resolution)
-        return min(highest, max(lowest, round(value / float(self.resolution))))
+        return round(min(highest, max(lowest, value / float(self.resolution))))
 
     def from_steps(self, steps: int) -> float:
         """The physical value, in the unit, that ``steps`` stands for."""

@@ -35,6 +35,7 @@ SAME_STATE: Final = {
 """What one regulation calls on and another engaged. A state unknown to a table is not available, never guessed."""
 
 AXES: Final = ("x", "y", "z")
+COMPLETE_FEED: Final = "event:complete"
 TIMES_US: Final = 1_000
 
 
@@ -63,17 +64,28 @@ class _Curves:
     saturated_ms: dict[str, int | None]
 
 
-def elements_of(profile: Profile, event: Event, memory: Memory) -> tuple[tuple[ElementValue, ...], tuple[str, ...]]:
-    """The recorded elements, in the profile's order, and the names of those that are not available."""
-    recorder = _Filler(event, memory)
-    recorded, missing = [], []
-    for element in profile.elements:
-        value = recorder.fill(element)
-        if value is None:
-            missing.append(element.name)
-        else:
-            recorded.append(value)
-    return tuple(recorded), tuple(missing)
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The recorded elements, in the profile's order, the names of those not available, and whether all is there."""
+
+    elements: tuple[ElementValue, ...]
+    missing: tuple[str, ...]
+    complete: bool
+
+
+def elements_of(profile: Profile, event: Event, memory: Memory) -> Assembled:
+    """Fills every element of the profile; "complete file recorded" comes last, as its definition says."""
+    filler = _Filler(event, memory)
+    values = {
+        element.name: filler.fill(element)
+        for element in sorted(profile.elements, key=lambda element: element.feed == COMPLETE_FEED)
+    }
+    recorded = [value for element in profile.elements if (value := values[element.name]) is not None]
+    return Assembled(tuple(recorded), tuple(name for name in _names(profile) if values[name] is None), filler.whole)
+
+
+def _names(profile: Profile) -> list[str]:
+    return [element.name for element in profile.elements]
 
 
 class _Filler:
@@ -83,6 +95,7 @@ class _Filler:
         self._event = event
         self._memory = memory
         self._zero_us = event.time_zero_us
+        self.whole = memory.complete
         self._curves = _curves(memory.motion, event.time_zero_us, memory.motion_step_us)
         self._fillers: dict[str, Callable[[Element, str], ElementValue | None]] = {
             "delta_v": self._delta_v,
@@ -99,8 +112,13 @@ class _Filler:
         }
 
     def fill(self, element: Element) -> ElementValue | None:
+        """One element's answer. One that cannot be worked out is missing, and the record then is not complete."""
         word, argument = element.feed.split(":", 1)
-        return self._fillers[word](element, argument)
+        try:
+            return self._fillers[word](element, argument)
+        except (ArithmeticError, ValueError, LookupError):
+            self.whole = False
+            return None
 
     def _span_us(self, element: Element) -> int:
         """How long after time zero this element's crash data run."""
@@ -212,7 +230,7 @@ class _Filler:
         answers: dict[str, Reading] = {
             "number": float(memory.event_number),
             "time_from_previous": None if memory.since_previous_us is None else memory.since_previous_us / 1e6,
-            "complete": "yes" if memory.complete else "no",
+            "complete": "yes" if self.whole else "no",
             "end": None if event.end_us is None else (event.end_us - event.time_zero_us) / TIMES_US,
             "trigger": event.trigger,
         }
@@ -261,7 +279,7 @@ def _between(times_us: Sequence[int], values: Sequence[float], at_us: int) -> fl
 
 def _steps(element: Element, value: Reading) -> tuple[int | None, bool]:
     """A reading as the integer to record, and whether the table's range clamped it."""
-    if value is None:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return None, False
     if isinstance(value, str):
         state = value if value in element.states else SAME_STATE.get((element.name, value), "")

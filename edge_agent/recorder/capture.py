@@ -7,6 +7,7 @@ marked incomplete, then whole. A power cut between the two leaves the first.
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -27,6 +28,12 @@ CRASH_DATA_US: Final = 300_000
 MAX_CHANNELS: Final = 96
 MAX_PENDING: Final = 8
 """Events being completed at once; more would need impacts every 30 ms for seconds: the oldest is then closed early."""
+
+MOST_MPS2: Final = 20_000.0
+"""2,000 g: no accelerometer for vehicles says more; beyond it (and for NaN) a reading is a fault of its source."""
+
+SILENCE_US: Final = 2_000_000
+"""As late as an ordinary reading may come (``feed.MAX_AGE_US``): what is due for so long waits for nobody."""
 
 LIMIT_SHARE: Final = 0.995
 """A reading this close to the sensor's limit counts as saturated."""
@@ -106,9 +113,14 @@ class EventCapture:
         self._last_motion_us: int | None = None
         self._block: list[float] = [0.0, 0.0, 0.0, 0.0]
         self._block_start_us = 0
+        self.unusable = 0
+        """Readings that were no number or beyond any sensor; motion of that kind is dropped, a channel says unknown."""
 
     def on_motion(self, at_us: int, x: float, y: float, z: float) -> list[Captured]:
         """One accelerometer reading in the sensor's own axes (m/s², gravity included)."""
+        if not (abs(x) <= MOST_MPS2 and abs(y) <= MOST_MPS2 and abs(z) <= MOST_MPS2):
+            self.unusable += 1
+            return self._ready(at_us)
         if self._last_motion_us is not None and at_us <= self._last_motion_us:
             return []
         self._last_motion_us = at_us
@@ -126,8 +138,14 @@ class EventCapture:
 
     def on_channel(self, at_us: int, name: str, value: Reading) -> list[Captured]:
         """One reading of a channel in the profile's unit, a state's name, or None when its source says unknown."""
+        if isinstance(value, float) and not math.isfinite(value):
+            self.unusable += 1
+            value = None
         self._remember(name, at_us, value)
-        if name == SPEED_CHANNEL and isinstance(value, float):
+        if name == SPEED_CHANNEL and value is None:
+            self._standing = False  # a zero must not be learned while nobody knows whether the vehicle stands
+            self._frame.moving()
+        elif name == SPEED_CHANNEL and isinstance(value, float):
             self._standing = value == 0.0
             if not self._standing:
                 self._frame.moving()
@@ -150,6 +168,10 @@ class EventCapture:
         if self._pending:
             self._pending[-1].restraints.setdefault(name, at_us)
         return self._ready(at_us)
+
+    def on_tick(self, now_us: int) -> list[Captured]:
+        """The device's clock stands at ``now_us``: what is due is written down though no source speaks any more."""
+        return self._ready(now_us - SILENCE_US)
 
     def booted(self, boot_epoch: int) -> None:
         """The spool opened this epoch: records name it from now on (0 before)."""
@@ -263,7 +285,7 @@ class EventCapture:
             since_previous_us=since_us,
             complete=complete,
         )
-        elements, missing = elements_of(self._profile, event, memory)
+        assembled = elements_of(self._profile, event, memory)
         fitted = (settings.frontal_restraint, settings.record_lateral)
         reason = lock_reason(self._profile, event, pending.restraints, self._vru_names, *fitted)
         record = EventRecord(
@@ -282,9 +304,9 @@ class EventCapture:
             locked=bool(reason),
             lock_reason=reason,
             acceleration_step_us=self._motion_step_us,
-            complete=complete,
-            elements=elements,
-            not_available=missing,
+            complete=assembled.complete,
+            elements=assembled.elements,
+            not_available=assembled.missing,
         )
         if not (complete and settings.attach_raw):
             return Captured(pending.sequence, record)

@@ -7,6 +7,7 @@ clock, so a wall clock that jumps between two readings moves a sample by at most
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -96,15 +97,18 @@ class ReadingTap:
         self._owned.add(name)
 
     def samples(self, readings: Iterable[Reading], now_ms: int, mono_us: int) -> Iterator[Sample]:
-        """Those readings that mean something to the recorder, in the order in which they were read."""
+        """Those readings that mean something to the recorder, in the order in which they were read.
+
+        A bad reading, or one that is no number, says that its channel is unknown: the value before it is over.
+        """
         for reading in readings:
-            if reading.quality >= FIRST_BAD_QUALITY:
-                continue
+            known = reading.quality < FIRST_BAD_QUALITY and math.isfinite(reading.value)
             age_us = max(0, (now_ms - reading.at_ms) * 1_000)
             if reading.signal in (self._latitude, self._longitude):
-                self._half[reading.signal] = reading
+                if known:
+                    self._half[reading.signal] = reading
             elif age_us <= MAX_AGE_US:
-                yield from self._sample(reading, mono_us - age_us)
+                yield from self._sample(reading, known, mono_us - age_us)
 
     def place(self) -> Place | None:
         """Where the device was last known to be."""
@@ -113,12 +117,12 @@ class ReadingTap:
             return None
         return Place(latitude.value, longitude.value, max(latitude.at_ms, longitude.at_ms))
 
-    def _sample(self, reading: Reading, at_us: int) -> Iterator[Sample]:
+    def _sample(self, reading: Reading, known: bool, at_us: int) -> Iterator[Sample]:
         channel = self._channels.get(reading.signal)
         if channel is not None and channel[0] not in self._owned:
-            yield Sample(at_us, channel[0], channel[1](reading.value))
+            yield Sample(at_us, channel[0], channel[1](reading.value) if known else None)
         airbag = self._airbags.get(reading.signal)
-        if airbag is not None:
+        if airbag is not None and known:
             # only a change seen by us is a command: a bag that was open when we started fired before our time
             fired = bool(reading.value) and self._deployed.get(airbag) is False
             self._deployed[airbag] = bool(reading.value)

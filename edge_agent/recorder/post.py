@@ -34,6 +34,9 @@ log = logging.getLogger(__name__)
 SAMPLES_PER_TICK: Final = 4_000
 MAX_NOTICES: Final = 16
 PACKETS_AT_ONCE: Final = 50
+AHEAD_US: Final = 20_000
+"""A stamp may lie this far ahead of the clock that was read before: a sensor's own timer and a rounded millisecond."""
+
 LONGEST_WAIT_MS: Final = 3_600_000
 E7: Final = 10_000_000
 
@@ -55,6 +58,8 @@ class CrashPost:
         self._source, self._tap = source, tap
         self._notices: list[Message] = []
         self.strange_receipts = 0
+        self.ahead = 0
+        """Samples refused because their stamp lay ahead of the device's clock."""
         self.not_kept = 0
         """Linkages that the disk refused; they were sent from memory."""
 
@@ -67,12 +72,13 @@ class CrashPost:
             after_id = packets[-1].identity
 
     def watch(self, mono_ms: int, now_ms: int, trusted: bool) -> None:
-        """Take what the crash source saw since the last tick."""
-        if self._source is None:
-            return
-        for sample in self._source.samples(mono_ms * 1_000, SAMPLES_PER_TICK):
+        """Take what the crash source saw since the last tick; close what is due though nothing was seen."""
+        samples = () if self._source is None else self._source.samples(mono_ms * 1_000, SAMPLES_PER_TICK)
+        for sample in samples:
             self._tap.own(sample.name)
             self._feed(sample, mono_ms, now_ms, trusted)
+        if len(samples) < SAMPLES_PER_TICK:  # else the source has more of the past to tell
+            self._keep(self._recorder.on_tick(mono_ms * 1_000), mono_ms, now_ms, trusted)
 
     def tap(self, readings: Sequence[Reading], mono_ms: int, now_ms: int, trusted: bool) -> None:
         """Take those ordinary readings that mean something to the recorder."""
@@ -126,6 +132,9 @@ class CrashPost:
 
     def _feed(self, sample: Sample, mono_ms: int, now_ms: int, trusted: bool) -> None:
         name, value = sample.name, sample.value
+        if sample.at_us > mono_ms * 1_000 + AHEAD_US:
+            self._refuse_ahead(sample, mono_ms)
+            return
         if name == MOTION and isinstance(value, tuple):
             sealed = self._recorder.on_motion(sample.at_us, *value)
         elif isinstance(value, tuple):
@@ -138,6 +147,13 @@ class CrashPost:
         else:
             sealed = self._recorder.on_channel(sample.at_us, name, value)
         self._keep(sealed, mono_ms, now_ms, trusted)
+
+    def _refuse_ahead(self, sample: Sample, mono_ms: int) -> None:
+        """Taken as it says, it would make everything up to its instant look like the past, which is not taken twice."""
+        self.ahead += 1
+        if self.ahead & (self.ahead - 1) == 0:  # the 1st, 2nd, 4th, 8th: a broken source must not fill the log
+            ahead_ms = sample.at_us // 1_000 - mono_ms
+            log.warning("event=sample_ahead_of_clock name=%s ahead_ms=%d refused=%d", sample.name, ahead_ms, self.ahead)
 
     def _keep(self, sealed: Iterable[Sealed], mono_ms: int, now_ms: int, trusted: bool) -> None:
         for one in sealed:

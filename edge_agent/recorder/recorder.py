@@ -11,6 +11,7 @@ from contracts.edr.capsule import ChainPlace, Kept, Signer, seal
 from contracts.edr.export import build_export
 from contracts.edr.profiles import Profile
 from contracts.edr.wire import event_id
+from contracts.errors import FleetstreamError
 from edge_agent.recorder.capture import Captured, EventCapture, Triggered
 from edge_agent.recorder.errors import RecorderFull
 from edge_agent.recorder.rings import Reading
@@ -61,6 +62,10 @@ class CrashRecorder:
     def on_restraint(self, at_us: int, name: str) -> list[Sealed]:
         """A non-reversible restraint was commanded."""
         return self._keep(self._capture.on_restraint(at_us, name))
+
+    def on_tick(self, now_us: int) -> list[Sealed]:
+        """The device's clock; to be told in every round, also while all sources are silent."""
+        return self._keep(self._capture.on_tick(now_us))
 
     def close(self) -> list[Sealed]:
         """The supply fails or the agent stops: open events are kept as they are."""
@@ -119,6 +124,10 @@ class CrashRecorder:
             except RecorderFull as full:
                 self.refused += 1
                 log.error("event=crash_record_refused reason=%s refused=%d", full.reason, self.refused)
+            except (FleetstreamError, ArithmeticError, ValueError, LookupError) as error:
+                # whatever is wrong with one record, the agent and the next crash go on
+                self.refused += 1
+                log.error("event=crash_record_not_sealed reason=%r refused=%d", str(error), self.refused)
         return kept
 
     def _seal(self, one: Captured) -> Sealed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from contracts.edr.x509 import X509Checks
 from contracts.packet import Lane, decode_header, is_parcel
 from edge_agent.clock import ManualClock
 from edge_agent.errors import SettingsError
+from edge_agent.recorder.feed import Sample
 from edge_agent.recorder.settings import RecorderSettings
 from edge_agent.wiring import build_agent
 from simulators.crashes.play import BUMPER, simulated_signer
@@ -205,6 +207,40 @@ def test_while_the_spool_holds_a_copy_no_second_one_is_put_into_it(tmp_path: Pat
     rig.cloud.cut()
     rig.idle(70_000)
     assert rig.agent.spool is not None and rig.agent.spool.index.lane_packets(Lane.PRIORITY) == held
+    rig.agent.stop(0)
+
+
+def test_sources_that_fall_silent_in_the_crash_leave_a_capsule_all_the_same(tmp_path: Path) -> None:
+    rig = CrashRig(tmp_path)
+    rig.run(rig.drive.impact_ms + 150)
+    rig.drive.samples = rig.drive.read = lambda *_: []  # type: ignore[method-assign,assignment]
+    rig.run(8_000)
+    capsules = [open_capsule(one.capsule) for one in rig.parcels(CapsuleParcel)]
+    assert len(rig.parcels(Notice)) == 1 and capsules
+    assert {event_of(one) for one in capsules} == {rig.parcels(Notice)[0].event_id}
+    rig.agent.stop(0)
+
+
+@pytest.mark.parametrize("name", ["motion", "speed"])
+def test_a_sample_ahead_of_the_clock_or_without_a_number_stops_nothing(tmp_path: Path, name: str) -> None:
+    rig = CrashRig(tmp_path)
+    honest, spoilt = rig.drive.samples, rig.drive.impact_ms * 1_000 - 1_500_000
+
+    def samples(mono_us: int, limit: int) -> list[Sample]:
+        taken = list(honest(mono_us, limit))
+        for sample in list(taken):
+            if sample.name == name and spoilt <= sample.at_us < spoilt + 100_000:
+                nonsense = (math.nan,) * 3 if name == "motion" else math.nan
+                taken.append(sample._replace(value=nonsense))
+                taken.append(sample._replace(at_us=sample.at_us + 3_600_000_000))
+        return taken
+
+    rig.drive.samples = samples  # type: ignore[method-assign]
+    rig.run_to_the_end()
+    record = open_capsule(max(rig.parcels(CapsuleParcel), key=lambda one: one.record_no).capsule).record
+    change, speed = record.value("max_delta_v_longitudinal"), record.value("speed")
+    assert record.complete and change is not None and change.values[0] == pytest.approx(-45, abs=2)
+    assert speed is not None and None not in speed.values[-5:]
     rig.agent.stop(0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
@@ -40,10 +42,21 @@ def test_every_channel_is_one_that_some_table_asks_for() -> None:
     assert {name for name, _ in CHANNELS.values()} <= feeds
 
 
-def test_history_bad_values_and_what_the_crash_source_supplies_are_left() -> None:
+@pytest.mark.parametrize(("value", "quality"), [(50.0, Quality.BAD_SENSOR), (math.nan, 0), (math.inf, 0)])
+def test_a_bad_reading_says_that_its_channel_is_unknown(value: float, quality: int) -> None:
+    tap = ReadingTap(catalogue())
+    belt = "Vehicle.Cabin.Seat.Row1.DriverSide.IsBelted"
+    assert taken(tap, reading(belt, 1.0)) == [Sample(MONO_US, "belt_driver", "on")]
+    assert taken(tap, reading(belt, value, quality=quality)) == [Sample(MONO_US, "belt_driver", None)]
+    assert taken(tap, reading(AIRBAG, 0), reading(AIRBAG, value, quality=quality)) == [], "a bad word is no command"
+    for half in ("Latitude", "Longitude"):
+        assert taken(tap, reading(f"Vehicle.CurrentLocation.{half}", value, quality=quality)) == []
+    assert tap.place() is None
+
+
+def test_history_and_what_the_crash_source_supplies_are_left() -> None:
     tap = ReadingTap(catalogue())
     assert taken(tap, reading("Vehicle.Speed", 50, age_ms=60_000)) == []
-    assert taken(tap, reading("Vehicle.Speed", 50, quality=Quality.BAD_SENSOR)) == []
     tap.own("speed")
     assert taken(tap, reading("Vehicle.Speed", 50)) == []
     [ahead] = taken(tap, reading("Vehicle.Powertrain.CombustionEngine.Speed", 900, age_ms=-5_000))
