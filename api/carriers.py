@@ -78,7 +78,7 @@ async def look_up(text: str, private: bool) -> Target:
     scheme, host, port, path = read_address(text, private)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise NotDelivered("the host's name is not known") from error
     addresses = [str(one[4][0]) for one in found]
     if not addresses or not (private or all(map(is_public, addresses))):
@@ -103,14 +103,14 @@ class WebhookCarrier:
             SIGNATURE_HEADER: sign(secret, body, self.now_s()), DELIVERY_HEADER: str(delivery_id),
         }  # fmt: skip
         client = self._client = self._client or self._open()
-        request = client.build_request(
-            "POST", target.url, headers=headers, content=body, extensions={"sni_hostname": target.host}
-        )
         try:
+            request = client.build_request(
+                "POST", target.url, headers=headers, content=body, extensions={"sni_hostname": target.host}
+            )
             async with asyncio.timeout(self.timeout_s):
                 answer = await client.send(request, stream=True, follow_redirects=False)
                 await answer.aclose()
-        except (httpx.HTTPError, TimeoutError, ssl.SSLError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
             raise NotDelivered(type(error).__name__) from error
         if not 200 <= answer.status_code < 300:
             raise NotDelivered(f"HTTP status {answer.status_code}")
@@ -159,7 +159,7 @@ class MailCarrier:
                 refused = connection.send_message(mail)
         except smtplib.SMTPResponseException as error:
             raise NotDelivered(f"SMTP code {error.smtp_code}") from error
-        except (smtplib.SMTPException, OSError) as error:
+        except (smtplib.SMTPException, OSError, ValueError) as error:
             raise NotDelivered(type(error).__name__) from error
         if refused:
             raise NotDelivered("the mail server refused the recipient")

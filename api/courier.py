@@ -164,7 +164,11 @@ def quiet_hours(due: DueDelivery) -> QuietHours | None:
     """None: this channel has none."""
     if due.quiet_begin is None or due.quiet_end is None:
         return None
-    return QuietHours(due.quiet_begin, due.quiet_end, ZoneInfo(due.zone), Severity(due.quiet_through))
+    try:
+        zone = ZoneInfo(due.zone)
+    except (KeyError, ValueError, OSError):  # this machine does not know it (any more): better at odd hours than never
+        zone = ZoneInfo("UTC")
+    return QuietHours(due.quiet_begin, due.quiet_end, zone, Severity(due.quiet_through))
 
 
 def notice_of(due: DueDelivery) -> Notice:

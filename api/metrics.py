@@ -66,6 +66,10 @@ class Metrics:
         self.findings_taken = Counter(
             "fleetstream_api_findings_taken_total", "Findings that alerts were made of", registry=self.registry
         )
+        self.findings_refused = Counter(
+            "fleetstream_api_findings_refused_total", "Findings that the store would make no alert of",
+            registry=self.registry,
+        )  # fmt: skip
         self.alert_steps = Counter(
             "fleetstream_api_alert_steps_total", "Steps of alerts that the warden made", ("kind",),
             registry=self.registry,

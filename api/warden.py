@@ -58,10 +58,12 @@ class Warden:
         now_ms = self.now_ms()
         async with self.store.transaction() as work:
             due = await work.due(BATCH)
+            refused = 0
             for finding in due:
-                await self._take(work, finding, now_ms)
+                refused += not await work.attempt(self._take(work, finding, now_ms), finding.finding_id)
             await work.taken([finding.finding_id for finding in due])
-        self.metrics.findings_taken.inc(len(due))
+        self.metrics.findings_taken.inc(len(due) - refused)
+        self.metrics.findings_refused.inc(refused)
         late = await self._deadlines(now_ms)
         return len(due) == BATCH or late == BATCH
 

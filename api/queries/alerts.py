@@ -42,8 +42,8 @@ ORDER BY f.severity DESC, f.opened_at, f.finding_id LIMIT 100
 """
 CHILDREN: Final = "SELECT alert_id, cause, asset, state, severity FROM alerts WHERE root = %s ORDER BY since LIMIT 100"
 PRECISION: Final = """
-SELECT detector, month, alerts, confirmed, wrong, unclear, unresolved, precision, low, high FROM alert_precision
-WHERE month >= %(since)s ORDER BY month DESC, detector LIMIT 1000
+SELECT tenant, detector, month, alerts, confirmed, wrong, unclear, unresolved, precision, low, high FROM alert_precision
+WHERE month >= %(since)s ORDER BY month DESC, tenant, detector LIMIT 1000
 """
 RECORD: Final = """
 SELECT count(DISTINCT alert_id) FILTER (WHERE resolution = 'true') AS confirmed,

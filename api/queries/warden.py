@@ -6,7 +6,8 @@ as everybody locks them. Audit, message, deliveries and labels of each step are 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +19,7 @@ from api.errors import StoreUnavailable
 from api.queries.alone import Alone
 from contracts.locks import WARDEN_LOCK
 
+log = logging.getLogger(__name__)
 _HELD: Final = """
 r.alert_id, r.tenant_id, r.asset_id, r.device_key, r.cause, r.subject, r.state, r.resolution, r.severity,
 r.told_severity, r.level, r.root_id, r.finding_id, r.detector, r.assignee, ms_of(r.since) AS since_ms,
@@ -201,6 +203,16 @@ class Work:
         async with self.connection.cursor(row_factory=class_row(Waiting)) as cursor:
             await cursor.execute(FINDINGS, {"ids": [row["finding_id"] for row in rows]})
             return await cursor.fetchall()
+
+    async def attempt(self, action: Awaitable[None], finding_id: str) -> bool:
+        """Do something about one finding that fails alone: what the store refuses must not hold up all others."""
+        try:
+            async with self.connection.transaction():
+                await action
+        except (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded) as error:
+            log.error("event=finding_refused finding=%s error=%s", finding_id, type(error).__name__)
+            return False
+        return True
 
     async def taken(self, finding_ids: list[str]) -> None:
         await self.connection.execute("DELETE FROM alert_due WHERE finding_id = ANY(%s)", (finding_ids,))

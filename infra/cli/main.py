@@ -44,6 +44,7 @@ MENU = (
     ("import", "infra.cli.import_fleet"),
     ("letters", "infra.cli.letters"),
     ("command", "infra.cli.command"),
+    ("alerts", "infra.cli.alerts"),
     ("tenant", "infra.cli.tenant"),
     ("key", "infra.cli.key"),
     ("grafana", "infra.cli.grafana"),
