@@ -1,4 +1,4 @@
-// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/alerts, #/alerts/ID, #/ledger, #/crash, #/crash/RECORD. A view is {mount, unmount}.
+// Sign in, the bar, and which view is shown: #/fleet, #/map, #/asset/NAME, #/alerts, #/alerts/ID, #/ledger, #/questions/NAME, #/crash, #/crash/RECORD. A view is {mount, unmount}.
 
 import { Problem, get, key, setKey } from "./client.js";
 import { el, notice, text } from "./dom.js";
@@ -9,10 +9,11 @@ import { crashView } from "./crash.js";
 import { fleetView } from "./fleet.js";
 import { ledgerView } from "./ledger.js";
 import { mapView } from "./map.js";
+import { questionsView } from "./questions.js";
 
 const main = document.getElementById("main");
 const bar = document.getElementById("bar");
-const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, alerts: alertsView, ledger: ledgerView, crash: crashView };
+const VIEWS = { fleet: fleetView, map: mapView, asset: assetView, alerts: alertsView, ledger: ledgerView, questions: questionsView, crash: crashView };
 const LINKS = {
   live: ["Live", "the stream is open"],
   down: ["Reconnecting", "the stream is closed; what you see may be old"],
