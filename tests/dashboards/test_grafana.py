@@ -95,6 +95,8 @@ def seeded(fleet: Fleet) -> Fleet:
     for width in (10, 60):
         fleet.window("north-1", SPEED.number, start, [5000, 5200], width)
         fleet.window("south-1", POWER.number, start, [1500000], width)
+    for number, value in ((9001, 12_000), (9002, 90_000_000), (9004, 3)):  # a process of the platform, as an asset
+        fleet.window("south-1", number, start, [value], 60)
     fleet.execute("UPDATE window_aggregates SET late_minutes = '{29000000}' WHERE signal = %s", SPEED.number)
     key, tenant = fleet.devices["north-1"], fleet.tenants["north"]
     fleet.execute("INSERT INTO seen_ranges VALUES (%s, 1, 7, %s, '{[1,3),[4,6)}', 4, 4, 2)", key, tenant)

@@ -38,6 +38,19 @@ UNION ALL
 SELECT received_at, 'quarantine', device, reason, detail::text, size_bytes FROM quarantine
 WHERE $__timeFilter(received_at) ORDER BY 1 DESC LIMIT 200
 """
+CPU = """
+SELECT starts_at AS time, asset AS metric,
+       greatest(0, max - lag(max) OVER (PARTITION BY asset ORDER BY starts_at)) / 60 AS cores
+FROM windows WHERE signal = 'Process.CpuSeconds' AND width_s = 60 AND $__timeFilter(starts_at) ORDER BY 1
+"""
+MEMORY = """
+SELECT starts_at AS time, asset AS metric, max AS bytes
+FROM windows WHERE signal = 'Process.ResidentBytes' AND width_s = 60 AND $__timeFilter(starts_at) ORDER BY 1
+"""
+BACKLOG = """
+SELECT starts_at AS time, asset AS metric, max AS waiting
+FROM windows WHERE signal = 'Process.Backlog' AND width_s = 60 AND $__timeFilter(starts_at) ORDER BY 1
+"""
 BEHIND = """
 SELECT extract(epoch FROM now() - max(stored_at)) AS seconds FROM packets WHERE received_at > now() - interval '1 day'
 """
@@ -57,6 +70,11 @@ def make() -> dict[str, Any]:
                       LATENESS, "s"),
                 lines("Corrected windows", "Windows that late packets changed, by the time they tell about.", CORRECTED,
                       bars=True),
+            ],
+            [
+                lines("Processor", "Cores in use per process of the platform, its children included.", CPU),
+                lines("Memory", "Resident memory per process of the platform, its children included.", MEMORY, "By"),
+                lines("Waiting", "Records before ingest, publishes in the gateway, rows in the outbox.", BACKLOG),
             ],
             [lines("Set aside", "Quarantined and dead-lettered packets by reason.", ASIDE, width=24, bars=True)],
             [rows("Newest set aside", "With reason and size; the bytes are kept in the store.", LETTERS,
