@@ -24,7 +24,7 @@ DESCRIPTION = (
     "What vehicles and machines measured. Times are RFC 3339 in UTC, values carry units and quality, "
     "errors are RFC 9457 problem details. Send `Authorization: Bearer fsk_…`."
 )
-PROBLEM_STATUSES = (401, 403, 404, 422, 429, 500, 503, 504)
+PROBLEM_STATUSES = (401, 403, 404, 409, 422, 429, 500, 503, 504)
 
 
 def create_app(

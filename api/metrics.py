@@ -63,6 +63,10 @@ class Metrics:
             "fleetstream_api_latest_told_total", "Latest values written to their topic", registry=self.registry
         )
 
+        self._count_alerts()
+
+    def _count_alerts(self) -> None:
+        """What the warden and the courier count."""
         self.findings_taken = Counter(
             "fleetstream_api_findings_taken_total", "Findings that alerts were made of", registry=self.registry
         )
