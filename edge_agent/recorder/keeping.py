@@ -67,8 +67,6 @@ class Keeping:
     def keep_capsule(self, sealed: Sealed) -> str:
         """Wait for the receipt of a capsule that the recorder has just kept, then keep its raw motion; the event."""
         event = self._await_capsule(sealed)
-        if not sealed.durable:
-            return event
         if sealed.supersedes:
             self._forget_record(event, hashlib.sha256(sealed.capsule).digest())
         if sealed.raw:

@@ -27,7 +27,8 @@ class Sealed:
     """A capsule that lies durably in the recorder's file. ``supersedes``: the event's incomplete one, or 0.
 
     ``raw``: the attachment that it claims, not yet on disk; empty when it claims none. ``durable`` is False when the
-    file refused it: it exists in memory only, send it while there is time.
+    file was full of locked records or failed: it exists in memory only (``supersedes`` then is 0), send it while there
+    is time.
     """
 
     record_no: int
@@ -49,6 +50,12 @@ class CrashRecorder:
         self._signer = signer
         self._numbers: dict[int, int] = {}
         self.refused = 0
+        for header in store.live():
+            if header.damaged:
+                log.error(
+                    "event=crash_record_damaged record_no=%d locked=%s delivered=%s",
+                    header.record_no, header.locked, header.delivered,
+                )  # fmt: skip
 
     def on_motion(self, at_us: int, x: float, y: float, z: float) -> list[Sealed]:
         """One accelerometer reading: sensor axes, m/s², gravity included."""
@@ -103,16 +110,19 @@ class CrashRecorder:
         self._store.mark_delivered(record_no)
 
     def undelivered(self) -> list[Sealed]:
-        """What lies in the file without a receipt, oldest first: to be sent (again) after a start."""
+        """What lies whole in the file without a receipt, oldest first: to be sent (again) after a start."""
         return [
             Sealed(header.record_no, 0, self._store.payload(header), header.complete, header.locked)
             for header in self._store.live()
-            if not header.delivered
+            if not (header.delivered or header.damaged)
         ]
 
     def export(self, issued_at_ms: int) -> bytes:
-        """Everything held, as one signed file; ``issued_at_ms`` since 1970 is known only here, at download."""
-        held = [(header.record_no, self._store.payload(header)) for header in self._store.live()]
+        """Everything held, as one signed file; ``issued_at_ms`` since 1970 is known only here, at download.
+
+        A damaged record goes along as the medium returns it: whoever verifies the file is told what of it is damaged.
+        """
+        held = [(header.record_no, self._store.as_it_is(header)) for header in self._store.live()]
         cycles = self._store.ignition_cycles
         return build_export(held, self._signer, self._store.recorder_id, issued_at_ms, cycles)
 
@@ -121,9 +131,6 @@ class CrashRecorder:
         for one in captured:
             try:
                 kept.append(self._seal(one))
-            except RecorderFull as full:
-                self.refused += 1
-                log.error("event=crash_record_refused reason=%s refused=%d", full.reason, self.refused)
             except (FleetstreamError, ArithmeticError, ValueError, LookupError) as error:
                 # whatever is wrong with one record, the agent and the next crash go on
                 self.refused += 1
@@ -131,9 +138,13 @@ class CrashRecorder:
         return kept
 
     def _seal(self, one: Captured) -> Sealed:
+        """Sealed and on disk; or, when the file is full or fails, sealed, its number used up, and in memory only."""
         store = self._store
         supersedes = self._numbers.get(one.sequence, 0)
-        beside = store.plan(supersedes)
+        try:
+            beside, full = store.plan(supersedes), None
+        except RecorderFull as error:
+            beside, full = store.live(), error
         place = ChainPlace(
             recorder_id=store.recorder_id,
             record_no=store.last_record_no + 1,
@@ -141,14 +152,12 @@ class CrashRecorder:
             kept=tuple(Kept(header.record_no, header.sha256) for header in beside),
         )
         capsule = seal(one.record, self._profile, place, self._signer)
+        if full is not None:
+            return self._from_memory(one, capsule, full.reason)
         try:
             header = store.put(capsule, one.record.locked, one.record.complete, supersedes)
         except OSError as error:
-            self.refused += 1
-            log.error("event=crash_record_not_kept reason=%r record_no=%d", str(error), place.record_no)
-            return Sealed(
-                place.record_no, supersedes, capsule, one.record.complete, one.record.locked, one.raw, durable=False
-            )
+            return self._from_memory(one, capsule, str(error))
         self._numbers[one.sequence] = header.record_no
         while len(self._numbers) > REMEMBERED_EVENTS:
             self._numbers.pop(next(iter(self._numbers)))
@@ -157,3 +166,9 @@ class CrashRecorder:
             header.record_no, header.complete, header.locked, one.record.trigger, len(capsule),
         )  # fmt: skip
         return Sealed(header.record_no, supersedes, capsule, header.complete, header.locked, one.raw)
+
+    def _from_memory(self, one: Captured, capsule: bytes, reason: str) -> Sealed:
+        self.refused += 1
+        number = self._store.spend(capsule)
+        log.error("event=crash_record_not_kept reason=%r record_no=%d refused=%d", reason, number, self.refused)
+        return Sealed(number, 0, capsule, one.record.complete, one.record.locked, one.raw, durable=False)

@@ -5,6 +5,10 @@ slots: one sector of header, one of marks, then the payload. A record is written
 its header (which carries the payload's hash and the complete flag), synced again: the header is what makes it exist.
 A record goes into a free slot and the one that it replaces is freed after it exists, so no instant has neither.
 
+So a whole header whose payload does not fit its hash was not cut off: the medium has lost what it held. Such a record
+is *damaged*: it keeps slot, number and hash (the chain goes on from it), is never handed out as sound, and a locked one
+is not overwritten.
+
 A header is never rewritten while its slot is in use: "delivered" and "freed" are marks in a sector of their own, so a
 torn mark costs at most a second delivery. A freed slot keeps its header, because the newest record's hash is where the
 chain goes on.
@@ -13,6 +17,7 @@ chain goes on.
 from __future__ import annotations
 
 import hashlib
+import logging
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +29,7 @@ from edge_agent.recorder.blockfile import SECTOR_BYTES, BlockFile
 from edge_agent.recorder.errors import RecorderFileUnusable, RecorderFull
 from edge_agent.recorder.policy import gives_way
 
+log = logging.getLogger(__name__)
 SPARE_SLOTS: Final = 2
 """One to write into before the replaced record is freed, one for the freed header that remembers the chain."""
 
@@ -44,7 +50,10 @@ _DELIVERED, _FREED = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class SlotHeader:
-    """One record's header and marks; ``replaces`` is the number of the record that this one put out, or 0."""
+    """One record's header and marks; ``replaces`` is the number of the record that this one put out, or 0.
+
+    ``damaged``: when the file was opened, the payload was not what had been written.
+    """
 
     slot: int
     record_no: int
@@ -55,6 +64,7 @@ class SlotHeader:
     complete: bool
     delivered: bool = False
     freed: bool = False
+    damaged: bool = False
 
 
 def file_size_bytes(capacity: int, slot_bytes: int) -> int:
@@ -104,10 +114,14 @@ class RecordStore:
 
     def payload(self, header: SlotHeader) -> bytes:
         """A record's bytes. Raises RecorderFileUnusable when the medium no longer returns what was written."""
-        data = self._file.read(self._offset(header.slot) + _SLOT_HEAD_BYTES, header.length_bytes)
+        data = self.as_it_is(header)
         if hashlib.sha256(data).digest() != header.sha256:
             raise RecorderFileUnusable(f"record {header.record_no}: the medium returns other bytes than were written")
         return data
+
+    def as_it_is(self, header: SlotHeader) -> bytes:
+        """A record's bytes, whatever the medium made of them."""
+        return self._file.read(self._offset(header.slot) + _SLOT_HEAD_BYTES, header.length_bytes)
 
     def plan(self, supersedes: int = 0) -> tuple[SlotHeader, ...]:
         """The records that will be held beside the next one. Raises RecorderFull."""
@@ -117,7 +131,8 @@ class RecordStore:
     def put(self, payload: bytes, locked: bool, complete: bool, supersedes: int = 0) -> SlotHeader:
         """Keeps a record under the next number; durable on return. ``supersedes``: the incomplete one of its event.
 
-        Raises RecorderFull when every place is locked, ValueError when the payload does not fit its slot.
+        Raises RecorderFull when every place is locked, ValueError when the payload does not fit its slot, OSError
+        when the medium refuses it (the number is then still to be used, or to be spent).
         """
         if not 0 < len(payload) <= self._slot_bytes:
             raise ValueError(f"{len(payload)} bytes do not fit a slot of {self._slot_bytes}")
@@ -143,8 +158,36 @@ class RecordStore:
         self._file.sync()
         self._headers[header.slot] = header
         if replaced is not None:
-            self._mark(replace(replaced, freed=True))
+            self._free_replaced(replaced)
         return header
+
+    def spend(self, payload: bytes) -> int:
+        """Uses up the next number for a record that is not kept here but travels from memory. Never raises OSError.
+
+        Only its number and hash are written, in a freed header, so that the chain goes on from it after a restart too.
+        A medium that refuses even that leaves them in memory: after a restart the number would come again.
+        """
+        header = SlotHeader(
+            slot=self._free_slot(),
+            record_no=self.last_record_no + 1,
+            replaces=0,
+            length_bytes=len(payload),
+            sha256=hashlib.sha256(payload).digest(),
+            locked=False,
+            complete=False,
+            freed=True,
+        )
+        try:
+            # the mark first: a header without it would stand for a payload that is not there
+            self._file.write(self._offset(header.slot), bytes(SECTOR_BYTES))
+            self._file.sync()
+            self._mark(header)
+            self._write_header(header)
+            self._file.sync()
+        except OSError as error:
+            log.error("event=record_number_not_kept record_no=%d reason=%r", header.record_no, str(error))
+        self._headers[header.slot] = header
+        return header.record_no
 
     def mark_delivered(self, record_no: int) -> None:
         """The cloud has this record durably (its receipt, not the gateway's acknowledgement, says so). Durable."""
@@ -187,14 +230,13 @@ class RecordStore:
         return _HEAD_SECTORS * SECTOR_BYTES + slot * (_SLOT_HEAD_BYTES + self._slot_bytes)
 
     def _scan(self) -> Iterator[SlotHeader]:
-        """Every header whose sums hold; one in use whose payload does not is passed over: it never was complete."""
+        """Every header whose sum holds."""
         for slot in range(self._slots):
             header = self._read_header(slot)
             if header is None:
                 continue
-            data = b"" if header.freed else self._file.read(self._offset(slot) + _SLOT_HEAD_BYTES, header.length_bytes)
-            if header.freed or hashlib.sha256(data).digest() == header.sha256:
-                yield header
+            sound = header.freed or hashlib.sha256(self.as_it_is(header)).digest() == header.sha256
+            yield header if sound else replace(header, damaged=True)
 
     def _read_header(self, slot: int) -> SlotHeader | None:
         base = self._offset(slot)
@@ -224,6 +266,14 @@ class RecordStore:
         self._file.write(self._offset(header.slot) + SECTOR_BYTES, body)
         self._file.sync()
         self._headers[header.slot] = header
+
+    def _free_replaced(self, replaced: SlotHeader) -> None:
+        """The new record exists and names the one that it replaces: a mark that fails is made up for at the start."""
+        try:
+            self._mark(replace(replaced, freed=True))
+        except OSError as error:
+            log.error("event=record_mark_not_kept record_no=%d reason=%r", replaced.record_no, str(error))
+            self._headers[replaced.slot] = replace(replaced, freed=True)
 
     def _read_cycles(self) -> int:
         bodies = (_unsealed(self._file.read(sector * SECTOR_BYTES, SECTOR_BYTES), _CYCLES.size) for sector in (1, 2))

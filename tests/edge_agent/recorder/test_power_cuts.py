@@ -45,6 +45,10 @@ def step(store: RecordStore, ledger: Ledger, generator: random.Random) -> None:
         ledger.cycles = store.count_ignition_cycle()
     elif kind < 0.30 and numbers:
         store.mark_delivered(generator.choice(numbers))
+    elif 0.40 <= kind < 0.45:
+        payload = generator.randbytes(100)
+        assert store.spend(payload) == ledger.last + 1
+        ledger.last, ledger.last_sha256 = ledger.last + 1, hashlib.sha256(payload).digest()
     elif kind < 0.40 and numbers:
         number = generator.choice(numbers)
         header = next(one for one in store.live() if one.record_no == number)

@@ -94,6 +94,58 @@ def test_locked_records_are_never_overwritten_and_the_refusal_is_counted() -> No
     assert recorder.refused == 1
 
 
+class FailingMedium(MemoryFile):
+    """Refuses writes of at least ``from_bytes`` while ``failing``."""
+
+    failing, from_bytes = False, 0
+
+    def write(self, offset: int, data: bytes) -> None:
+        if self.failing and len(data) >= self.from_bytes:
+            raise OSError(5, "Input/output error")
+        super().write(offset, data)
+
+
+def one_chain(sealed: list[Sealed]) -> bool:
+    """Whether these capsules number themselves without a gap or a repetition, each pointing at the one before."""
+    opened = [open_capsule(one.capsule) for one in sealed]
+    numbers = [capsule.head.place.record_no for capsule in opened]
+    pointers = [capsule.head.place.previous_sha256 for capsule in opened]
+    return (
+        numbers == [one.record_no for one in sealed] == list(range(1, len(sealed) + 1))
+        and pointers[1:] == [capsule.sha256 for capsule in opened[:-1]]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("from_bytes", [0, 1_024])
+def test_a_record_that_the_medium_refuses_travels_from_memory_under_a_number_of_its_own(from_bytes: int) -> None:
+    settings = RecorderSettings(profile="part563-2024")
+    file = FailingMedium(file_size_bytes(2, settings.slot_bytes))
+    recorder = recorder_on(file, settings)
+    sealed = crash(recorder, 10_000, 1.0)
+    file.failing, file.from_bytes = True, from_bytes
+    sealed += crash(recorder, 20_000, 1.0)
+    file.failing = False
+    if from_bytes:  # the medium took the header: the number outlives a restart
+        recorder = recorder_on(file, settings, boot=2)
+    sealed += crash(recorder, 30_000, 1.0)
+    assert [one.durable for one in sealed] == [True, False, True] and one_chain(sealed)
+    assert [one.record_no for one in recorder.undelivered()] == [1, 3]
+    assert verify_export(recorder.export(NOW_MS), X509Checks(), NOW_MS).holds
+
+
+def test_what_a_full_recorder_refuses_travels_from_memory() -> None:
+    settings = RecorderSettings(profile="part563-2024")
+    file = MemoryFile(file_size_bytes(2, settings.slot_bytes))
+    recorder = recorder_on(file, settings)
+    sealed: list[Sealed] = []
+    for number in range(1, 6):
+        sealed += crash(recorder, 10_000 * number, 1.0, restraint="frontal_airbag_time_driver")
+        recorder = recorder_on(file, settings, boot=number + 1)
+    assert [one.durable for one in sealed] == [True, True, False, False, False] and one_chain(sealed)
+    assert [one.record_no for one in recorder.undelivered()] == [1, 2], "the locked ones are untouched"
+    assert verify_export(recorder.export(NOW_MS), X509Checks(), NOW_MS).holds
+
+
 def test_an_unlocked_record_gives_way_to_the_next_crash() -> None:
     settings = RecorderSettings(profile="part563-2024")
     recorder = recorder_on(MemoryFile(file_size_bytes(2, settings.slot_bytes)), settings)
@@ -128,7 +180,34 @@ def test_a_medium_that_returns_other_bytes_is_said() -> None:
     file.data[at] ^= 1
     with pytest.raises(RecorderFileUnusable, match="other bytes"):
         store.payload(header)
-    assert RecordStore(file, 2, 4_096, bytes(16)).live() == ()
+    [damaged] = RecordStore(file, 2, 4_096, bytes(16)).live()
+    assert damaged.damaged and (damaged.record_no, damaged.sha256) == (1, header.sha256)
+
+
+def test_a_locked_record_that_rots_keeps_its_place_and_number_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    settings = RecorderSettings(profile="un-r160")
+    file = MemoryFile(file_size_bytes(3, settings.slot_bytes))
+    recorder = recorder_on(file, settings)
+    crash(recorder, 10_000, 1.0, restraint="frontal_airbag_time_driver")
+    [locked] = recorder.undelivered()
+    recorder.receipt(locked.record_no)
+    at = bytes(file.data).index(locked.capsule) + len(locked.capsule) // 2
+    file.data[at] ^= 1
+    rotten = bytes(file.data[at - 500 : at + 500])
+    again = recorder_on(file, settings, boot=2)
+    assert f"event=crash_record_damaged record_no={locked.record_no} locked=True" in caplog.text
+    assert again.undelivered() == []
+    sealed: list[Sealed] = []
+    for number in range(4):
+        sealed += crash(again, 10_000 * (number + 1), 1.0)
+        assert rotten in bytes(file.data), "a locked record is overwritten by nothing"
+    first = open_capsule(sealed[0].capsule).head.place
+    place = open_capsule(sealed[-1].capsule).head.place
+    assert (first.record_no, first.previous_sha256) == (locked.record_no + 1, open_capsule(locked.capsule).sha256)
+    assert locked.record_no in {kept.record_no for kept in place.kept}
+    verdict = verify_export(again.export(NOW_MS), X509Checks(), NOW_MS)
+    assert not verdict.holds and f"record {locked.record_no}" in verdict.faults[0].place
+    assert all(f"record {locked.record_no}" in f"{fault.place}: {fault.what}" for fault in verdict.faults)
 
 
 def test_a_file_of_another_make_is_refused_untouched() -> None:
