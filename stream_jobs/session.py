@@ -26,6 +26,9 @@ _STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvid
 _RAW_FILES = "org.apache.hadoop.fs.RawLocalFileSystem"
 """Hadoop's usual local file system forks a ``chmod`` for every file and its checksum: four processes a batch."""
 
+_COLLECTOR = ("", " -XX:+UseSerialGC")
+"""On one core a collector of many threads only takes memory."""
+
 _FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -44,7 +47,7 @@ def session_options(settings: StreamSettings, scratch: Path) -> dict[str, str]:
         "spark.driver.memory": f"{settings.driver_memory_mb}m",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{avro_guards()} -Dlog4j2.level=warn",
+        "spark.driver.extraJavaOptions": f"{avro_guards()} -Dlog4j2.level=warn{_COLLECTOR[settings.cores == 1]}",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -15,7 +15,8 @@ from anomaly.types import Rows
 class Limits(Detector):
     """Per signal: inclusive ``low`` and ``high`` in its unit, ``rate`` in units per second (inf: no limit).
 
-    The score is how often the violated limit is contained in the excess, plus one; above 1 is an alarm.
+    The score is how often the violated limit is contained in the excess, plus one; above 1 is an alarm. The band is
+    that of the limit that says more: the range, or what the predecessor and the rate leave possible.
     """
 
     name: ClassVar[str] = "limits"
@@ -48,7 +49,11 @@ class Limits(Detector):
         score = np.fmax(np.nan_to_num(outside, nan=0.0), np.nan_to_num(fast, nan=0.0))
         channel = score.argmax(axis=1)
         known = np.isfinite(value).any(axis=1)
-        return columns(score.max(axis=1), 1.0, known, channel=channel, low=low[channel], high=high[channel])
+        each, reach = np.arange(len(rows)), np.asarray(self.rate) * elapsed
+        by_rate = np.nan_to_num(fast[each, channel], nan=0.0) > np.nan_to_num(outside[each, channel], nan=0.0)
+        least = np.where(by_rate, (rows["last"] - reach)[each, channel], low[channel])
+        most = np.where(by_rate, (rows["last"] + reach)[each, channel], high[channel])
+        return columns(score.max(axis=1), 1.0, known, channel=channel, low=least, high=most)
 
     def learn(self, rows: Rows, readings: Readings, verdict: Verdict) -> None:
         fresh = np.isfinite(readings.values)
