@@ -3,6 +3,7 @@
 import { all, get, listen, now } from "./client.js";
 import { Chart } from "./chart.js";
 import { el, notice, stateBadge, text } from "./dom.js";
+import { exportPanel } from "./exports.js";
 import { NOTHING, age, clock, moment, number, plural, unit, word, zoneName } from "./format.js";
 import { HEADLINES, catalogue, label } from "./signals.js";
 import { ageS, isBad, qualityText, stateOf } from "./state.js";
@@ -36,12 +37,13 @@ class AssetView {
     this.facts = el("p", { class: "muted lead" });
     this.ranges = el("div", { class: "segments", role: "group", "aria-label": "Time range" }, ...RANGES.map((range, at) =>
       el("button", { type: "button", "aria-pressed": String(at === chosen), onclick: () => this.choose(at) }, range.name)));
+    const { open, panel } = exportPanel(name, shell);
     this.how = el("p", { class: "muted how" });
     this.body = el("div", { class: "cards" }, notice("Loading…"));
     root.append(el("div", { class: "page" },
       el("p", { class: "crumb" }, el("a", { href: "#/fleet" }, "Fleet")),
-      el("div", { class: "head" }, el("div", {}, el("h1", {}, name, " ", this.badge), this.facts), el("div", { class: "tools" }, this.ranges)),
-      this.how, this.body));
+      el("div", { class: "head" }, el("div", {}, el("h1", {}, name, " ", this.badge), this.facts), el("div", { class: "tools" }, this.ranges, open)),
+      panel, this.how, this.body));
   }
 
   get range() {

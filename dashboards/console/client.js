@@ -72,9 +72,9 @@ export async function post(path, body) {
 }
 
 // An answer that is a file, handed to the browser's own download.
-export async function download(path, more, name) {
+export async function download(path, more, name, query = {}) {
   const headers = { Authorization: `Bearer ${key()}`, ...more };
-  const response = await answer(await fetch(address(path, {}), { headers, cache: "no-store" }));
+  const response = await answer(await fetch(address(path, query), { headers, cache: "no-store" }));
   const link = document.createElement("a");
   link.href = URL.createObjectURL(await response.blob());
   link.download = name;

@@ -26,6 +26,18 @@ export function moment(ms) {
   return `${formatter(options).format(ms)} ${zoneName()}`;
 }
 
+// The day before a moment as YYYY-MM-DD, and when a day so written begins (days later: the one after), in the zone shown.
+export function dayBefore(ms) {
+  const at = new Date(ms - 86400000);
+  const parts = utc ? [at.getUTCFullYear(), at.getUTCMonth() + 1, at.getUTCDate()] : [at.getFullYear(), at.getMonth() + 1, at.getDate()];
+  return parts.map((part) => String(part).padStart(2, "0")).join("-");
+}
+
+export function dayStart(text, later = 0) {
+  const [year, month, day] = text.split("-").map(Number);
+  return utc ? new Date(Date.UTC(year, month - 1, day + later)) : new Date(year, month - 1, day + later);
+}
+
 export function age(seconds) {
   if (seconds === null || seconds === undefined) return NOTHING;
   if (seconds < -1) return `${Math.round(-seconds)} s ahead`;

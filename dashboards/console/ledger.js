@@ -34,7 +34,8 @@ const REASONS = {
 };
 const SHOWN = 200;
 
-export function ledgerView(root, shell) {
+export function ledgerView(root, shell, name) {
+  if (name?.startsWith("letters")) return opened(root, shell, name.split("/")[1]);
   const stop = new AbortController();
   const place = el("div", { class: "page" }, el("div", { class: "head" }, el("div", {}, el("h1", {}, "Ledger"),
     el("p", { class: "muted lead" }, "Every packet an agent accepted, counted by identity. Nothing is estimated."))));
@@ -54,10 +55,18 @@ export function ledgerView(root, shell) {
   return () => { stop.abort(); clearInterval(timer); };
 }
 
+// Few look into letters: their page comes when it is asked for.
+function opened(root, shell, id) {
+  let leave = null;
+  let left = false;
+  import("./letters.js").then(({ lettersView }) => { if (!left) leave = lettersView(root, shell, id); }, (error) => shell.failed(error));
+  return () => { left = true; leave?.(); };
+}
+
 function draw(body, ledger, gaps, drops, quarantine, letters) {
   const scrolled = body.querySelector(".scroll")?.scrollLeft ?? 0;
   const parts = [verdict(ledger), tiles(ledger.totals), table(ledger.items), holes(gaps), dropped(drops),
-    el("div", { class: "pair" }, aside("Quarantine", "by the stream job", quarantine), aside("Dead letters", "by the gateway", letters))];
+    el("div", { class: "pair" }, aside("Quarantine", "by the stream job", quarantine), aside("Dead letters", "by the gateway", letters, el("a", { href: "#/ledger/letters" }, "Look into them")))];
   body.replaceChildren(...parts.filter((part) => part !== null));
   body.querySelector(".scroll").scrollLeft = scrolled;
 }
@@ -146,11 +155,11 @@ function dropped({ items, next }) {
     [["Device"], ["Boot", true], ["Numbers", true], ["Because"], ["Class"], ["Packets", true], ["Samples", true], ["Reported", true]], rows, next);
 }
 
-function aside(title, by, items) {
+function aside(title, by, items, link = null) {
   const rows = items.map((item) => el("tr", {}, el("th", { scope: "row" }, item.reason.replaceAll("_", " ")),
     el("td", { class: "number" }, count(item.packets)), el("td", { class: "number" }, count(item.bytes)),
     el("td", { class: "number" }, item.last_received_at ? moment(Date.parse(item.last_received_at)) : "–")));
-  return el("section", { class: "panel" }, el("h2", {}, title, el("span", { class: "muted" }, ` ${by}`)),
+  return el("section", { class: "panel" }, el("h2", { class: link ? "with-link" : null }, el("span", {}, title, el("span", { class: "muted" }, ` ${by}`)), link),
     items.length ? el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `${title}, scrolls sideways` }, el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Reason"),
       el("th", { scope: "col", class: "number" }, "Packets"), el("th", { scope: "col", class: "number" }, "Bytes kept"),
       el("th", { scope: "col", class: "number" }, "Last received"))), el("tbody", {}, ...rows))) : notice("Nothing was set aside."));
