@@ -13,6 +13,7 @@ from typing import Any
 
 import psycopg
 import typer
+from rich.markup import escape
 
 from api.errors import BadQuestion, NotFound
 from api.fleet.asking import Parameters, ask, find_question
@@ -58,8 +59,8 @@ def ask_command(
         writer.writerow(names)
         writer.writerows([["" if cell is None else _safe(cell) for cell in row] for row in rows])
         return
-    heads = [f"{one['name']} [{one['unit']}]" if one["unit"] else one["name"] for one in body["columns"]]
-    print_table(heads, [[round(cell, 3) if isinstance(cell, float) else cell for cell in row] for row in rows])
+    heads = [f"{one['name']} ({one['unit']})" if one["unit"] else one["name"] for one in body["columns"]]
+    print_table(heads, [[_shown(cell) for cell in row] for row in rows])
     told = {"from": body["from"], "to": body["to"], **body["counted"]}
     typer.echo(" ".join(f"{key}={value}" for key, value in told.items() if value is not None), err=True)
 
@@ -105,6 +106,11 @@ def _tenant_id(dsn: str, tenant: str | None) -> int:
     if len(rows) > 1:
         raise SetupError("Say whose vehicles with --tenant: " + ", ".join(row[1] for row in rows))
     return int(rows[0][0])
+
+
+def _shown(cell: object) -> object:
+    """Shorter numbers; brackets in names are names, no mark-up."""
+    return round(cell, 3) if isinstance(cell, float) else escape(cell) if isinstance(cell, str) else cell
 
 
 def _safe(cell: object) -> object:

@@ -60,7 +60,7 @@ def measure(client: httpx.Client, filled: Filled) -> Report:
                 f"{question.name}, p95", "ms", (sorted(took)[-(-len(took) * 95 // 100) - 1],), TARGET_MS, False,
                 "the same",
             ),
-            Figure(f"{question.name}, CPU", "CPU-ms", (cpu_ms,), None, False, "per question: API, PostgreSQL, who asks"),
+            Figure(f"{question.name}, CPU", "CPU-ms", (cpu_ms,), None, False, "per question, all processes"),
         ]  # fmt: skip
     report.notes += [
         f"{filled.trucks:,} trucks, {fill_questions.DAYS} days of ten-minute buckets in strips, filled by SQL, strips "

@@ -30,6 +30,9 @@ RESTORE, CRASH = "docs/how-to/restore-after-losing-the-database.md", "docs/how-t
 ONE_STACK = "it starts or ends the stack, which the other tests share", "tests/infra/test_cli.py"
 NEEDS_RECORD = "it needs the SHA-256 of a record, which only a crash makes", "tests/walk/test_crash.py"
 ELSEWHERE = {
+    ("docs/how-to/ask-fleet-questions.md", "fleetstream facts"): (
+        "it needs a table of one's own vehicles", "tests/infra/test_facts.py"
+    ),
     (RESTORE, "fleetstream up --detach"): ONE_STACK,
     (RESTORE, "fleetstream down"): ONE_STACK,
     (RESTORE, "fleetstream restore"): ("it refuses a store that holds devices", "tests/infra/test_cli.py"),
