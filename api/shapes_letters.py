@@ -102,7 +102,7 @@ class WholeLetter(Shape):
     """A letter with its bytes, what they say, and what was sent of it. ``obstacle`` null: it can be sent as it is."""
 
     letter: DeadLetter
-    bytes_hex: str
+    bytes_hex: str = Field(description="empty for a crash record's: it can be sent again, and is read through custody")
     packet: LetterPacket
     obstacle: str | None
     resubmissions: list[Resubmission]

@@ -52,8 +52,8 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "published_at",
     ),
     "too_late": ("device", "signal", "received_hour", "samples", "oldest_at", "newest_at"),
-    "quarantine": ("device", "reason", "samples", "received_at", "bytes"),
-    "dead_letters": ("device", "reason", "detail", "received_at", "bytes"),
+    "quarantine": ("device", "reason", "samples", "received_at", "size_bytes", "sha256", "bytes"),
+    "dead_letters": ("device", "reason", "detail", "received_at", "size_bytes", "sha256", "bytes"),
     "findings": (
         "finding_id", "asset", "signal", "deployment", "detector", "cause", "opened_at", "last_at", "closed_at",
         "severity", "score", "threshold", "observed", "expected_low", "expected_high", "readings", "readings_lost",

@@ -33,6 +33,7 @@ _TYPES: dict[str, pa.DataType] = {
     "bytes": pa.binary(),
 }
 COLUMNS = pa.schema(_TYPES)
+PRIVATE_MODE = 0o600
 UNSTAMPED = Stamp(0, 0, 0)
 """Records without a readable stamp are kept under tenant 0, day 1970-01-01."""
 
@@ -64,14 +65,17 @@ class Place:
         return f"{self.topic}-{self.topic_id.hex[:12]}-{self.partition}-"
 
 
-def write_files(folder: Path, place: Place, records: Sequence[RawRecord]) -> list[ArchivedFile]:
-    """Write one file per tenant and day; all are durable when this returns."""
+def write_files(
+    folder: Path, place: Place, records: Sequence[RawRecord], *, private: bool = False
+) -> list[ArchivedFile]:
+    """Write one file per tenant and day; all are durable when this returns. ``private``: only its owner reads them."""
     groups: dict[tuple[int, date], list[tuple[RawRecord, Stamp]]] = {}
     for record in records:
         stamp = _stamp(record)
         day = datetime.fromtimestamp(stamp.received_ms / 1000, UTC).date()
         groups.setdefault((stamp.tenant_id, day), []).append((record, stamp))
-    return [_write(folder, place, tenant, day, rows) for (tenant, day), rows in sorted(groups.items())]
+    mode = PRIVATE_MODE if private else None
+    return [_write(folder, place, tenant, day, rows, mode) for (tenant, day), rows in sorted(groups.items())]
 
 
 def remove_strays(folder: Path, place: Place, next_offset: int) -> int:
@@ -105,13 +109,16 @@ def _letter(header: bytes) -> Stamp:
 
 
 def _write(
-    folder: Path, place: Place, tenant_id: int, day: date, rows: Sequence[tuple[RawRecord, Stamp]]
+    folder: Path, place: Place, tenant_id: int, day: date, rows: Sequence[tuple[RawRecord, Stamp]], mode: int | None
 ) -> ArchivedFile:
     first, last = rows[0][0].offset, rows[-1][0].offset
     path = Path(f"tenant={tenant_id}") / f"day={day}" / f"{place.file_prefix}{first}-{last}.parquet"
     target = folder / path
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}")
+    if mode is not None:
+        draft.touch(mode)
+        draft.chmod(mode)
     pq.write_table(_table(place, rows), draft, compression="zstd", write_page_checksum=True)
     _sync(draft)
     digest = hashlib.sha256(draft.read_bytes()).digest()

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.errors import Fatal
 from contracts.topics import Topics
-from stream_jobs.jobs.archive import Archiver, consumer_options
+from stream_jobs.jobs.archive import Archiver, Guarded, consumer_options
 from stream_jobs.jobs.closer import Closer
 from stream_jobs.jobs.reconciler import Reconciler
 from stream_jobs.jobs.watch import GapWatch
@@ -177,7 +177,7 @@ def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
     archiver = Archiver(
         Consumer(consumer_options(settings.kafka_bootstrap)), Manifest(settings.dsn.get_secret_value()),
         settings.archive_folder.absolute(), settings.archive_file_bytes, settings.archive_roll_s, time.monotonic,
-        ArchiveMetrics(registry),
+        ArchiveMetrics(registry), Guarded(topics.priority.name, topics.dead_letters.name),
     )  # fmt: skip
     patiently(lambda: archiver.assign(places, places), stop)
     trimmer = make_trimmer(settings, registry)

@@ -46,6 +46,10 @@ FROM resubmissions s JOIN devices d USING (device_key)
 WHERE (s.topic_id, s.kafka_partition, s.kafka_offset) = (%(topic_id)s, %(partition)s, %(offset)s)
 ORDER BY s.resubmission_id
 """
+SEALED: Final = {
+    "gateway": f"SELECT sealed FROM refused WHERE ({_KEY}) = (%(topic_id)s, %(partition)s, %(offset)s)",
+    "stream_job": f"SELECT sealed FROM quarantined WHERE ({_KEY}) = (%(topic_id)s, %(partition)s, %(offset)s)",
+}
 HOLD_DEVICE: Final = "SELECT 1 FROM devices WHERE device_key = %s FOR NO KEY UPDATE"
 KNOWN: Final = """
 SELECT nonce, ranges @> %(seq)s::bigint AS stored FROM seen_ranges
@@ -136,8 +140,15 @@ async def list_letters(connection: Connection, chosen: LetterFilter, limit: int)
 
 
 async def find_letter(connection: Connection, letter: LetterId) -> DictRow | None:
-    """With its bytes, and with the device and tenant as they are registered now (None: not, or not any more)."""
-    return await (await connection.execute(ONE, letter.values())).fetchone()
+    """With its bytes, and with the device and tenant as they are registered now (None: not, or not any more).
+
+    ``sealed``: the bytes are a crash record's, to be sent again but not to be shown.
+    """
+    row = await (await connection.execute(ONE, letter.values())).fetchone()
+    if row is None or len(row["bytes"]) == row["size_bytes"]:
+        return row and {**row, "sealed": False}
+    found = await (await connection.execute(SEALED[letter.kept_by], letter.values())).fetchone()
+    return {**row, "bytes": found["sealed"] if found else b"", "sealed": True}
 
 
 async def sent_again(connection: Connection, letter: LetterId) -> list[DictRow]:

@@ -67,8 +67,9 @@ async def one_letter(parts: Parts, caller: AdminCaller, letter: Letter) -> Whole
         row = await require_letter(connection, name)
         history = await sent_again(connection, name)
     opened = open_letter(bytes(row["bytes"]))
+    bytes_hex = "" if row["sealed"] else bytes(row["bytes"]).hex()
     return WholeLetter(
-        letter=letter_shape({**row, "sent_again": bool(history)}), bytes_hex=bytes(row["bytes"]).hex(),
+        letter=letter_shape({**row, "sent_again": bool(history)}), bytes_hex=bytes_hex,
         packet=shown(opened), obstacle=obstacle(row, opened, parts.now()),
         resubmissions=[Resubmission(**one) for one in history],
     )  # fmt: skip

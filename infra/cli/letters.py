@@ -56,16 +56,17 @@ def show_command(
     row, history = asyncio.run(_show(_dsn(), letter))
     data = bytes(row.pop("bytes"))
     opened = open_letter(data)
+    shown_hex = "" if row["sealed"] else data.hex()
     told = {
         "id": letter, **{name: row[name] for name in ("kept_by", "device", "reason", "detail", "received_at")},
-        "bytes_hex": data.hex(), "packet": shown(opened).model_dump(mode="json"),
+        "bytes_hex": shown_hex, "packet": shown(opened).model_dump(mode="json"),
         "obstacle": obstacle(row, opened, datetime.now(UTC)), "resubmissions": history,
     }  # fmt: skip
     if as_json:
         print_json(told)
         return
     readings = told["packet"].pop("readings")
-    told["bytes_hex"] = data[:BYTES_SHOWN].hex() + ("…" if len(data) > BYTES_SHOWN else "")
+    told["bytes_hex"] = shown_hex[: 2 * BYTES_SHOWN] + ("…" if len(shown_hex) > 2 * BYTES_SHOWN else "")
     for name, value in told.items():
         typer.echo(f"{name}: {'' if value is None else value}")
     columns = ["signal", "measured_at", "value", "unit", "quality"]

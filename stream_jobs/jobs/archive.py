@@ -1,4 +1,4 @@
-"""The archive: every raw record into Parquet, exactly once, by a plain Kafka consumer.
+"""The archive: every raw record into Parquet, exactly once, by a plain Kafka consumer; who was in a crash is left out.
 
 Offsets live in the store's manifest, not in Kafka. Records wait in memory until they are enough bytes or old
 enough, then one partition's records become files and one transaction. What a crash interrupts is read again.
@@ -22,6 +22,7 @@ from stream_jobs.log import plain_consumer
 from stream_jobs.metrics import ArchiveMetrics
 from stream_jobs.parquet import Place, RawRecord, remove_strays, write_files
 from stream_jobs.sinks.manifest import Manifest
+from stream_jobs.withheld import for_archive
 
 POLL_RECORDS = 1_000
 POLL_S = 0.25
@@ -53,6 +54,14 @@ class Held:
         self.size_bytes += record.size_bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Topics that may hold crash records: their linkages stay out, their files are for their owner alone."""
+
+    priority: str
+    dead_letters: str
+
+
 @dataclass(slots=True)
 class Archiver:
     """Polls, holds, rolls. Memory is bounded by ``file_bytes`` over all partitions together."""
@@ -64,6 +73,7 @@ class Archiver:
     roll_s: float
     clock_s: Callable[[], float]
     metrics: ArchiveMetrics
+    guarded: Guarded
     _held: dict[tuple[str, int], Held] = field(default_factory=dict)
 
     def assign(self, places: Iterable[Place], begins: Mapping[Place, int] | None = None) -> None:
@@ -97,7 +107,8 @@ class Archiver:
         now_s = self.clock_s()
         for message in self.consumer.consume(POLL_RECORDS, POLL_S):
             _check(message)
-            self._held[str(message.topic()), int(message.partition() or 0)].add(_record(message), now_s)
+            held = self._held[str(message.topic()), int(message.partition() or 0)]
+            held.add(_record(message, self.guarded), now_s)
         for held in self._held.values():
             if held.records and now_s - held.since_s >= self.roll_s:
                 self._roll(held)
@@ -110,7 +121,8 @@ class Archiver:
         if not held.records:
             return
         place, end = held.place, held.records[-1].offset + 1
-        files = write_files(self.folder, place, held.records)
+        private = place.topic in (self.guarded.priority, self.guarded.dead_letters)
+        files = write_files(self.folder, place, held.records, private=private)
         if not self.manifest.add(place.topic, place.topic_id, place.partition, held.begin, end, files):
             raise Fatal(f"another archiver works on {place.topic} partition {place.partition}; stop one of them")
         size_bytes = sum(one.size_bytes for one in files)
@@ -134,7 +146,10 @@ def _check(message: Message) -> None:
     raise TryLater(f"Kafka: {error.str()}; nothing was lost")
 
 
-def _record(message: Message) -> RawRecord:
+def _record(message: Message, guarded: Guarded) -> RawRecord:
     headers = cast("list[tuple[str, bytes]]", message.headers() or [])
     stamp = next((value for name, value in headers if name in (STAMP_HEADER, DEAD_LETTER_HEADER)), None)
-    return RawRecord(int(message.offset() or 0), message.key(), stamp, message.value())
+    value, letters = message.value(), message.topic() == guarded.dead_letters
+    if letters or message.topic() == guarded.priority:
+        value = for_archive(value, stamp, letters)
+    return RawRecord(int(message.offset() or 0), message.key(), stamp, value)

@@ -15,6 +15,8 @@ from api.auth import EVIDENCE
 from api.keys import ROLES
 from api.letters import open_letter
 from api.routes.letters import ADMIN
+from contracts.edr.wire import Linkage, encode_body
+from contracts.packet import Header, Lane, Parcel, encode_parcel
 from contracts.stamp import decode_stamp
 from tests.api.fix_api import Fleet, Server
 from tests.api.fix_letters import Post, post
@@ -197,3 +199,19 @@ def test_a_damaged_packet_is_never_called_sound(data: st.DataObject) -> None:
     frame = bytearray(Post(Fleet("", "", "")).frame(NOW, 1, *range(5)))
     frame[data.draw(st.integers(0, len(frame) - 1))] ^= data.draw(st.integers(1, 255))
     assert open_letter(bytes(frame)).fault != ""
+
+
+def test_a_crash_record_is_sent_again_without_being_shown(fleet: Fleet, server: Server, post: Post) -> None:
+    """Its bytes are read through the custody log only, also by administrators."""
+    linkage = Linkage("00" * 16 + "-1-5", 0, True, "WVWZZZ1KZ00000000", "d-17", 490_117_000, 84_000_000, 400)
+    kind, body = encode_body(linkage)
+    header = Header("north", "north-1", 1, 77, 12, int(Lane.PRIORITY), 0, 5, True, 0)
+    frame = encode_parcel(Parcel(header, int(kind), body))
+    letter = post.refuse(frame, NOW, "internal_error", seq=12)
+    with server.client(fleet.key("north", "admin")) as client:
+        told = client.get(f"{LIST}/{letter}").json()
+        assert told["bytes_hex"] == "" and told["letter"]["size_bytes"] == len(frame) and told["obstacle"] is None
+        assert b"WVW".hex() not in str(told) and "WVW" not in str(told)
+        assert resubmit(client, letter).status_code == 202
+    sent = post.rows("SELECT kafka_value FROM outbox WHERE topic = 'priority'")
+    assert [bytes(value) for (value,) in sent] == [frame]

@@ -18,12 +18,14 @@ from contracts.errors import Fatal
 from contracts.stamp import Stamp, encode_stamp
 from contracts.tables import ROLE_SINK
 from contracts.topics import Topics
-from stream_jobs.jobs.archive import Archiver, consumer_options
+from stream_jobs.jobs.archive import Archiver, Guarded, consumer_options
 from stream_jobs.log import LogReader
 from stream_jobs.metrics import ArchiveMetrics
 from stream_jobs.parquet import Place
 from stream_jobs.service import patiently
 from stream_jobs.sinks.manifest import Manifest
+from stream_jobs.withheld import stand_in
+from tests.stream_jobs import test_withheld as withheld
 from tests.stream_jobs.fix_ingest import send
 from tests.stream_jobs.fix_process import Job, wait_for
 
@@ -39,11 +41,13 @@ class Archive:
         self.now_s = 0.0
 
     def start(self, file_bytes: int = 10**9) -> Archiver:
-        raw = [self.topics.live.name, self.topics.backlog.name]
+        raw = [one.name for one in (self.topics.live, self.topics.backlog, self.topics.priority)]
+        raw.append(self.topics.dead_letters.name)
         state = patiently(LogReader(self.bootstrap, raw).state, threading.Event())
         archiver = Archiver(
             Consumer(consumer_options(self.bootstrap)), Manifest(self.dsn), self.folder, file_bytes, 60.0,
             lambda: self.now_s, ArchiveMetrics(CollectorRegistry()),
+            Guarded(self.topics.priority.name, self.topics.dead_letters.name),
         )  # fmt: skip
         archiver.assign(Place(name, state.ids[name], number) for name in raw for number in state.extents[name])
         return archiver
@@ -165,3 +169,15 @@ def test_the_process_archives_and_stops(archive: Archive, tmp_path: Path) -> Non
         job.end()
     assert archive.values() == payloads(1, 30)
     assert archive.rows("SELECT sum(packets) FROM archive_files") == [(30,)]
+
+
+def test_who_was_in_a_crash_is_in_no_file(archive: Archive) -> None:
+    stamp = encode_stamp(Stamp(DAY, 7, 1))
+    named, told = withheld.parcel(withheld.LINKAGE), [withheld.parcel(one) for one in withheld.OTHERS]
+    send(archive.bootstrap, archive.topics.priority.name, [("car-1", one, stamp) for one in (named, *told)])
+    send(archive.bootstrap, archive.topics.live.name, [("car-1", b"live", stamp)])
+    archive.run_until(archive.start(), len(told) + 2)
+    assert archive.values() == sorted([stand_in(named), *told, b"live"])
+    for path in archive.folder.rglob("*.parquet"):
+        assert withheld.VIN.encode() not in path.read_bytes()
+        assert (path.stat().st_mode & 0o077 == 0) is (archive.topics.priority.name in path.name)

@@ -20,10 +20,11 @@ from prometheus_client import CollectorRegistry
 
 from contracts.stamp import DeadLetter, encode_dead_letter
 from contracts.status import AgentStatus, encode_status
+from contracts.topics import Topics
 from infra.backends import Backends
 from infra.versions import drop_version, find_version
 from stream_jobs.errors import LogLost
-from stream_jobs.jobs.archive import Archiver, consumer_options
+from stream_jobs.jobs.archive import Archiver, Guarded, consumer_options
 from stream_jobs.log import LogReader
 from stream_jobs.metrics import ArchiveMetrics, TrimMetrics
 from stream_jobs.parquet import Place
@@ -48,6 +49,7 @@ def archive_all(line: Line, folder: Path, file_bytes: int = 20_000) -> None:
     archiver = Archiver(
         Consumer(consumer_options(line.bootstrap)), manifest, folder, file_bytes, 0.0, lambda: 0.0,
         ArchiveMetrics(CollectorRegistry()),
+        Guarded(Topics(line.prefix).priority.name, Topics(line.prefix).dead_letters.name),
     )  # fmt: skip
     archiver.assign(Place(name, state.ids[name], number) for name in raw for number in state.extents[name])
     wanted = {(state.ids[name], number): one.end for name in raw for number, one in state.extents[name].items()}

@@ -115,8 +115,8 @@ class StoreWitness:
 
     def aside(self) -> list[SetAside]:
         rows = self._rows(
-            "SELECT coalesce(device, ''), reason, encode(sha256(bytes), 'hex'), coalesce(samples, 0) FROM quarantine"
-            " UNION ALL SELECT device, reason, encode(sha256(bytes), 'hex'), 0 FROM dead_letters"
+            "SELECT coalesce(device, ''), reason, sha256, coalesce(samples, 0) FROM quarantine"
+            " UNION ALL SELECT device, reason, sha256, 0 FROM dead_letters"
         )
         return [SetAside(*row) for row in rows]
 
