@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from contracts.edr.elements import Element
 from contracts.edr.profiles import Profile
 from contracts.edr.record import ElementValue
 from edge_agent.recorder.axes import KMH_PER_MPS, STANDARD_GRAVITY_MPS2
-from edge_agent.recorder.detector import Event
+from edge_agent.recorder.detector import SPEED_RULES, Event
 from edge_agent.recorder.filters import cfc60
 from edge_agent.recorder.rings import ChannelRing, Motion, MotionRing, Reading
 
@@ -21,6 +22,9 @@ AFTER_END_US: Final = 30_000
 
 LONGEST_CURVE_US: Final = 400_000
 """Velocity change is wanted for 300 ms at most; a little more lets the last value be interpolated."""
+
+BRIDGED_STEPS: Final = 2.5
+"""One lost motion sample is bridged by a straight line; two in a row are a gap, and nothing is made up for it."""
 
 FILTER_MARGIN_US: Final = 40_000
 SLOW_RATE_HZ: Final = 20
@@ -49,6 +53,7 @@ class Memory:
     restraints: Mapping[str, int]
     record_lateral: bool
     stale_after_us: int
+    state_stale_after_us: int
     ignition_cycle: int
     event_number: int
     since_previous_us: int | None
@@ -57,11 +62,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Curves:
-    """Velocity change since time zero (km/h) along x and y at the motion samples, and when each sensor saturated."""
+    """Velocity change since time zero (km/h) along x and y at the motion samples, and when each sensor saturated.
+
+    The curves end where motion was first not seen for longer than ``bridged_us``: from there on nobody knows.
+    """
 
     after_us: list[int]
     change: dict[str, list[float]]
     saturated_ms: dict[str, int | None]
+    bridged_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,10 @@ def elements_of(profile: Profile, event: Event, memory: Memory) -> Assembled:
 
 def _names(profile: Profile) -> list[str]:
     return [element.name for element in profile.elements]
+
+
+_Piece = tuple[list[int], list[float]]
+"""Instants and values without a gap."""
 
 
 class _Filler:
@@ -128,8 +141,13 @@ class _Filler:
         return span_us
 
     def _has_motion(self, argument: str) -> bool:
+        """Whether there is a source for this axis at all; what of its data is missing then counts as missing."""
         lateral_needed = argument not in ("x", "z")
-        return len(self._curves.after_us) > 1 and (self._memory.record_lateral or not lateral_needed)
+        return len(self._memory.motion) > 0 and (self._memory.record_lateral or not lateral_needed)
+
+    def _motion_missing(self) -> None:
+        """Motion of the event was not seen; an event that the speed triggered does not need it."""
+        self.whole = self.whole and self._event.rule in SPEED_RULES
 
     def _delta_v(self, element: Element, axis: str) -> ElementValue | None:
         if not self._has_motion(axis):
@@ -137,12 +155,19 @@ class _Filler:
         values: list[float | None] = []
         for after_us in range(0, self._span_us(element) + 1, element.step_us):
             values.append(_between(self._curves.after_us, self._curves.change[axis], after_us))
+        if values[-1] is None:
+            self._motion_missing()
+        if len(self._curves.after_us) < 2:
+            return None  # the zero at time zero is a definition, not something seen
         return _series(element, values, 0, element.step_us, self._curves.saturated_ms[axis])
 
     def _peak(self, element: Element, axis: str) -> tuple[float, int] | None:
         if not self._has_motion(axis):
             return None
         span_us = self._span_us(element)
+        if self._curves.after_us[-1] < span_us - self._curves.bridged_us:
+            self._motion_missing()  # the largest may lie where nothing was seen
+            return None
         changes = self._curves.change[axis]
         within = [index for index, after_us in enumerate(self._curves.after_us) if after_us <= span_us]
         best = max(within, key=lambda index: abs(changes[index]))
@@ -167,7 +192,7 @@ class _Filler:
 
     def _acceleration(self, element: Element, axis: str) -> ElementValue | None:
         if element.rate_hz is not None and element.rate_hz <= SLOW_RATE_HZ:
-            return self._from_channel(element, f"acceleration_{axis}_g")
+            return self._pre_acceleration(element, axis)
         if not self._has_motion(axis):
             return None
         step_us = max(element.step_us, self._memory.motion_step_us)
@@ -175,15 +200,36 @@ class _Filler:
         stretch = self._memory.motion.between(
             self._zero_us + from_us - FILTER_MARGIN_US, self._zero_us + to_us + FILTER_MARGIN_US
         )
-        smooth = cfc60(stretch.axes[AXES.index(axis)], self._memory.motion_step_us)
-        times = [at_us - self._zero_us for at_us in stretch.times_us]
+        pieces = self._smooth_pieces(stretch, AXES.index(axis))
         first = -(-from_us // step_us)
-        values = [_between(times, smooth, index * step_us) for index in range(first, to_us // step_us + 1)]
+        values = [_in_pieces(pieces, index * step_us) for index in range(first, to_us // step_us + 1)]
+        if None in values:
+            self._motion_missing()
         in_g = [None if value is None else value / STANDARD_GRAVITY_MPS2 for value in values]
         return _series(element, in_g, first, step_us, self._curves.saturated_ms[axis])
 
+    def _smooth_pieces(self, stretch: Motion, axis: int) -> list[_Piece]:
+        """The filtered samples between one gap and the next: a filter across a gap would smear what was not seen."""
+        times = [at_us - self._zero_us for at_us in stretch.times_us]
+        pieces, begin = [], 0
+        for index in range(1, len(times) + 1):
+            if index == len(times) or times[index] - times[index - 1] > self._curves.bridged_us:
+                smooth = cfc60(stretch.axes[axis][begin:index], self._memory.motion_step_us)
+                pieces.append((times[begin:index], smooth))
+                begin = index
+        return pieces
+
     def _pre_acceleration(self, element: Element, axis: str) -> ElementValue | None:
-        return self._from_channel(element, f"acceleration_{axis}_g")
+        """From the block means; the element says since when, within its interval, the sensor stood at its limit."""
+        value, limits = (
+            self._from_channel(element, f"acceleration_{axis}_g"),
+            self._memory.channels.get(f"limit_{axis}"),
+        )
+        if value is None or limits is None or element.from_ms is None or element.to_ms is None:
+            return value
+        from_us, to_us = (self._zero_us + ms * TIMES_US for ms in (element.from_ms, element.to_ms))
+        since_us = limits.first(from_us, to_us)
+        return value if since_us is None else replace(value, saturated_from_ms=(since_us - self._zero_us) // TIMES_US)
 
     def _saturated(self, element: Element, axis: str) -> ElementValue | None:
         since_ms = self._curves.saturated_ms[axis]
@@ -197,8 +243,10 @@ class _Filler:
             return None
         # -1.0 s, or the interval's end where the table asks for what came of it
         at_ms = -1_000 if element.to_ms == 0 else element.to_ms or 0
-        newest = ring.at(self._zero_us + at_ms * TIMES_US)
-        value = None if newest is None else newest[1]
+        at_us = self._zero_us + at_ms * TIMES_US
+        newest = ring.at(at_us)
+        fresh = newest is not None and at_us - newest[0] <= self._memory.state_stale_after_us
+        value = newest[1] if newest is not None and fresh else None
         return None if value is None else _single(element, value, None)
 
     def _from_channel(self, element: Element, name: str) -> ElementValue | None:
@@ -239,22 +287,32 @@ class _Filler:
 
 
 def _curves(ring: MotionRing, zero_us: int, step_us: int) -> _Curves:
-    stretch: Motion = ring.between(zero_us - step_us, zero_us + LONGEST_CURVE_US)
+    stretch: Motion = ring.between(zero_us - round(BRIDGED_STEPS * step_us), zero_us + LONGEST_CURVE_US)
     sampled = [at_us - zero_us for at_us in stretch.times_us]
     first = next((index for index, after in enumerate(sampled) if after > 0), len(sampled))
-    after_us = [0, *sampled[first:]]
+    # a source that is slower than its setting has longer steps, not one gap after the other
+    steps = sorted(later - earlier for earlier, later in pairwise(sampled))
+    bridged_us = round(BRIDGED_STEPS * max([step_us, *steps[len(steps) // 2 :][:1]]))
+    last = first
+    while last < len(sampled) and sampled[last] - (sampled[last - 1] if last else 0) <= bridged_us:
+        last += 1
+    after_us = [0, *sampled[first:last]]
     change = {}
     for axis, samples in zip(AXES, stretch.axes, strict=True):
         at_zero = _between(sampled, samples, 0)
         start = samples[0] if at_zero is None and samples else at_zero or 0.0
-        change[axis] = _integral(after_us, [start, *samples[first:]])
+        change[axis] = _integral(after_us, [start, *samples[first:last]])
     change["resultant"] = [math.hypot(x, y) for x, y in zip(change["x"], change["y"], strict=True)]
     saturated: dict[str, int | None] = {}
     for index, axis in enumerate(AXES):
         at_limit = (after for after, limits in zip(sampled, stretch.limits, strict=True) if limits >> index & 1)
         since_us = next((after for after in at_limit if after >= 0), None)
         saturated[axis] = None if since_us is None else since_us // TIMES_US
-    return _Curves(after_us, change, saturated)
+    return _Curves(after_us, change, saturated, bridged_us)
+
+
+def _in_pieces(pieces: Sequence[_Piece], at_us: int) -> float | None:
+    return next((value for times, smooth in pieces if (value := _between(times, smooth, at_us)) is not None), None)
 
 
 def _integral(after_us: list[int], acceleration: Sequence[float]) -> list[float]:
@@ -285,7 +343,7 @@ def _steps(element: Element, value: Reading) -> tuple[int | None, bool]:
         state = value if value in element.states else SAME_STATE.get((element.name, value), "")
         return (element.to_state(state), False) if state in element.states else (None, False)
     steps = element.to_steps(value)
-    return steps, abs(element.from_steps(steps) - value) > float(element.resolution)
+    return steps, abs(element.from_steps(steps) - value) > 0.501 * float(element.resolution)
 
 
 def _series(

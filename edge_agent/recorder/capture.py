@@ -14,9 +14,9 @@ from typing import Final
 from contracts.edr.profiles import Profile
 from contracts.edr.raw import RAW_MOTION
 from contracts.edr.record import Attachment, EventRecord, Trigger
-from edge_agent.recorder.assemble import AFTER_END_US, Memory, elements_of
+from edge_agent.recorder.assemble import AFTER_END_US, AXES, Memory, elements_of
 from edge_agent.recorder.axes import STANDARD_GRAVITY_MPS2, MotionFrame, rotation
-from edge_agent.recorder.detector import MAX_EVENT_US, CrashDetector, Event
+from edge_agent.recorder.detector import MAX_EVENT_US, SPEED_RULES, CrashDetector, Event
 from edge_agent.recorder.policy import lock_reason
 from edge_agent.recorder.raw import raw_motion
 from edge_agent.recorder.rings import ChannelRing, MotionRing, Reading
@@ -106,6 +106,7 @@ class EventCapture:
         )
         self._pending: list[_Pending] = []
         self._fresh: list[_Pending] = []
+        self._first: Event | None = None
         self._previous: tuple[Event, int] | None = None
         self._sequence = 0
         self._due_us: int | None = None
@@ -113,6 +114,7 @@ class EventCapture:
         self._last_motion_us: int | None = None
         self._block: list[float] = [0.0, 0.0, 0.0, 0.0]
         self._block_start_us = 0
+        self._limited: dict[str, int] = {}
         self.unusable = 0
         """Readings that were no number or beyond any sensor; motion of that kind is dropped, a channel says unknown."""
 
@@ -127,8 +129,9 @@ class EventCapture:
         if self._standing:
             self._frame.learn(x, y, z)
         forward, right, down = self._frame.convert(x, y, z)
-        self._motion.add(at_us, forward, right, down, self._limit_bits(x, y, z))
-        self._average(at_us, forward, right, down)
+        limits = self._limit_bits(x, y, z)
+        self._motion.add(at_us, forward, right, down, limits)
+        self._average(at_us, (forward, right, down), limits)
         started, ended = self._detector.on_motion(at_us, forward, right)
         if started is not None:
             self._open(started)
@@ -197,18 +200,25 @@ class EventCapture:
         saturated = (abs(x) >= limits[0], abs(y) >= limits[1], abs(z) >= limits[2])
         return self._frame.touched(saturated)
 
-    def _average(self, at_us: int, x: float, y: float, z: float) -> None:
+    def _average(self, at_us: int, vector: tuple[float, float, float], limits: int) -> None:
+        """Means over 50 ms, and since when within them an axis stood at its limit, kept as channels."""
         block = self._block
-        if at_us - self._block_start_us >= BLOCK_US and block[3]:
-            middle_us = (self._block_start_us + at_us) // 2
-            for axis, total in zip("xyz", block[:3], strict=True):
+        length_us = at_us - self._block_start_us
+        if length_us >= BLOCK_US and block[3]:
+            # after a silence the block still ends where it ended
+            middle_us = self._block_start_us + min(length_us, 2 * BLOCK_US) // 2
+            for axis, total in zip(AXES, block[:3], strict=True):
                 self._remember(f"acceleration_{axis}_g", middle_us, total / block[3] / STANDARD_GRAVITY_MPS2)
+            for axis, since_us in self._limited.items():
+                self._remember(f"limit_{axis}", since_us, "on")
+            self._limited.clear()
             self._block = block = [0.0, 0.0, 0.0, 0.0]
         if not block[3]:
             self._block_start_us = at_us
-        block[0] += x
-        block[1] += y
-        block[2] += z
+        for index, value in enumerate(vector):
+            block[index] += value
+            if limits >> index & 1:
+                self._limited.setdefault(AXES[index], at_us)
         block[3] += 1
 
     def _remember(self, name: str, at_us: int, value: Reading) -> None:
@@ -222,11 +232,13 @@ class EventCapture:
         ring.add(at_us, value)
 
     def _open(self, event: Event) -> None:
+        """The first and the last event of one crash begin not more than the profile's window apart."""
         previous, number = None, 1
-        if self._previous is not None:
-            gap_us = event.time_zero_us - self._previous[0].time_zero_us
-            if 0 <= gap_us <= 1_000 * self._profile.multi_event_window_ms:
-                previous, number = self._previous[0], min(self._previous[1] + 1, self._profile.max_events)
+        since_first_us = -1 if self._first is None else event.time_zero_us - self._first.time_zero_us
+        if self._previous is not None and 0 <= since_first_us <= 1_000 * self._profile.multi_event_window_ms:
+            previous, number = self._previous[0], self._previous[1] + 1
+        else:
+            self._first = event
         self._previous = (event, number)
         self._sequence += 1
         self._pending.append(_Pending(event, number, previous, {}, self._sequence))
@@ -257,7 +269,7 @@ class EventCapture:
     def _times(self, event: Event) -> tuple[int, int]:
         """When the crash data are in, and when everything is (microseconds of the device's clock)."""
         zero_us = event.time_zero_us
-        motion_trigger = event.rule not in ("deceleration_start", "standstill")
+        motion_trigger = event.rule not in SPEED_RULES
         crash_us = event.triggered_us
         if motion_trigger:
             end_us = event.end_us if event.end_us is not None else zero_us + MAX_EVENT_US
@@ -280,6 +292,7 @@ class EventCapture:
             restraints=pending.restraints,
             record_lateral=settings.record_lateral,
             stale_after_us=1_000 * settings.stale_after_ms,
+            state_stale_after_us=1_000 * settings.state_stale_after_ms,
             ignition_cycle=self._ignition_cycle,
             event_number=pending.number,
             since_previous_us=since_us,

@@ -21,6 +21,9 @@ from edge_agent.recorder.axes import KMH_PER_MPS
 MAX_EVENT_US: Final = 1_000_000
 """An event that never fades (a long slide) ends here: the detector resets, as the definition allows."""
 
+SPEED_RULES: Final = ("deceleration_start", "standstill")
+"""Time zeros of the heavy-duty triggers, which are judged from the speed: motion is no part of such an event."""
+
 LATE_COMMAND_US: Final = 250_000
 """A restraint command this soon after time zero belongs to the event though its motion has faded: the table's range."""
 
@@ -107,6 +110,7 @@ class CrashDetector:
         self._velocity = [0.0, 0.0]
         self._last: tuple[int, float, float] | None = None
         self._history: deque[tuple[int, float, float]] = deque()
+        self._longest_gap_us = 1_000 * profile.trigger.window_ms
         self._end_window_us = 1_000 * profile.event_end.window_ms
         self._triggers = (ChangeWindow(profile.trigger), ChangeWindow(profile.trigger))
         self._gates: tuple[tuple[ChangeWindow, TimeZeroRule], ...] = (
@@ -125,8 +129,14 @@ class CrashDetector:
         return self._event
 
     def on_motion(self, at_us: int, ax_mps2: float, ay_mps2: float) -> tuple[Event | None, Event | None]:
-        """One sample in the record's axes. Returns (event just triggered, event just ended)."""
+        """One sample in the record's axes. Returns (event just triggered, event just ended).
+
+        After a silence longer than the trigger's window nothing is known of what lies between: it is not integrated,
+        and an event that was open ends without an end.
+        """
         velocity = self._velocity
+        if self._last is not None and at_us - self._last[0] > self._longest_gap_us:
+            self._lose_sight(at_us)
         if self._last is not None:
             half_s = (at_us - self._last[0]) / 2e6
             velocity[0] += (ax_mps2 + self._last[1]) * half_s * KMH_PER_MPS
@@ -190,15 +200,27 @@ class CrashDetector:
         change = math.hypot(self._velocity[0] - past_x, self._velocity[1] - past_y)
         return change <= self._profile.event_end.threshold_kmh or at_us - zero_us >= MAX_EVENT_US
 
+    def _lose_sight(self, at_us: int) -> None:
+        if self._event is not None:
+            self._ended = self._event
+        self._event = self._candidate = self._last = None
+        self._restart(at_us)
+        if self._lock_window is not None:
+            self._lock_window.restart(at_us, self._velocity[0])
+
     def _end(self, at_us: int) -> Event | None:
         ended, self._event, self._candidate = self._event, None, None
         if ended is None:
             return None
         ended.end_us = at_us
         self._ended = ended
+        self._restart(at_us)
+        return ended
+
+    def _restart(self, at_us: int) -> None:
+        """Changes are counted from here."""
         for axis in range(2):
             self._triggers[axis].restart(at_us, self._velocity[axis])
             self._gates[axis][0].restart(at_us, self._velocity[axis])
         self._history.clear()
         self._history.append((at_us, self._velocity[0], self._velocity[1]))
-        return ended

@@ -44,6 +44,11 @@ class ChannelRing:
         index = bisect_right(self._times, at_us) - 1
         return None if index < 0 else (self._times[index], self._values[index])
 
+    def first(self, from_us: int, to_us: int) -> int | None:
+        """When the first value within the interval was taken; None when there is none."""
+        index = bisect_left(self._times, from_us)
+        return self._times[index] if index < len(self._times) and self._times[index] <= to_us else None
+
     def nearest(self, at_us: int, max_age_us: int, max_ahead_us: int) -> Reading:
         """The value taken closest to ``at_us``, at most so much older or younger; None when there is none."""
         index = bisect_left(self._times, at_us)

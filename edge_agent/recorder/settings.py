@@ -51,3 +51,6 @@ class RecorderSettings(BaseModel):
         default=60_000, ge=1_000, description="send again without a receipt after this; doubles up to an hour"
     )
     stale_after_ms: int = Field(default=1_100, ge=100, le=5_000, description="an older reading is no pre-crash sample")
+    state_stale_after_ms: int = Field(
+        default=5_000, ge=1_000, le=60_000, description="an older word of a belt, lamp or switch is not known any more"
+    )

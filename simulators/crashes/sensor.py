@@ -17,6 +17,9 @@ from simulators.crashes.scenarios import IMPACT_S, KMH, LAUNCH_S, Scenario
 GRAVITY_MPS2: Final = 9.80665
 CHANNEL_STEP_S: Final = 0.1
 ROLL_STEP_S: Final = 0.05
+STATE_STEP_US: Final = 1_000_000
+"""Belts and lamps are told once a second, as the ordinary readings of a vehicle are."""
+
 Vector = tuple[float, float, float]
 
 
@@ -101,9 +104,9 @@ def _channels(
     scenario: Scenario, noise: random.Random, phase_us: int, end_s: float, begin_s: float
 ) -> Iterator[Reading]:
     begin_us = round(begin_s * 1e6)
-    for name in ("belt_driver", "belt_passenger"):
-        yield Reading(begin_us + 1_000, name, "on")
-    yield Reading(begin_us + 1_000, "airbag_lamp", "off")
+    for at_us in range(begin_us + 1_000, round(end_s * 1e6), STATE_STEP_US):
+        for name, state in (("belt_driver", "on"), ("belt_passenger", "on"), ("airbag_lamp", "off")):
+            yield Reading(at_us, name, state)
     at_us = phase_us + begin_us
     while at_us < end_s * 1e6:
         values = channel_values(scenario, at_us / 1e6)
