@@ -12,6 +12,7 @@ PLACES = (
     "agent",
     "gateway",
     "ingest",
+    "detection",
     "closer",
     "archiver",
     "evidence",

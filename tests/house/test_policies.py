@@ -18,15 +18,15 @@ from contracts.tables import VIEWS
 from gateway.counts import Counts
 from gateway.metrics import GatewayCollector, Gauges
 from stream_jobs.evidence.metrics import EvidenceMetrics
-from stream_jobs.metrics import ArchiveMetrics, IngestMetrics, TrimMetrics, WatchMetrics
+from stream_jobs.metrics import ArchiveMetrics, DetectMetrics, IngestMetrics, TrimMetrics, WatchMetrics
 from tests.house.tree import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "policies.md"
 STAGES = (
-    "agent sources", "spool", "uplink", "broker", "gateway", "Kafka", "ingest", "closer", "archive", "evidence",
-    "gap watch", "relay", "API", "live stream", "console",
+    "agent sources", "spool", "uplink", "broker", "gateway", "Kafka", "ingest", "detection", "closer", "archive",
+    "evidence", "gap watch", "relay", "API", "live stream", "console",
 )  # fmt: skip
-BOUNDED_BEFORE = {("closer", "oversize"), ("archive", "oversize")}
+BOUNDED_BEFORE = {("closer", "oversize"), ("archive", "oversize"), ("detection", "oversize")}
 """What comes to them was bounded by the stage before: windows by the store's types, records by the log's limit."""
 
 
@@ -52,7 +52,7 @@ def names_of_tests(paths: Iterable[str]) -> set[str]:
 def metric_names() -> set[str]:
     """Every metric that our processes tell, as Prometheus writes it."""
     registry = CollectorRegistry()
-    for make in (IngestMetrics, ArchiveMetrics, WatchMetrics, TrimMetrics, EvidenceMetrics):
+    for make in (IngestMetrics, DetectMetrics, ArchiveMetrics, WatchMetrics, TrimMetrics, EvidenceMetrics):
         make(registry)
     registry.register(_gateway())
     return _names(registry) | _names(Metrics().registry)

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from pyspark.errors import StreamingQueryException
 
 from anomaly.deployed import DEPLOYED
+from anomaly.shard import Shard
 from contracts.finding import decode_finding
 from stream_jobs.detection import query
 from stream_jobs.detection.query import Said
@@ -18,7 +19,7 @@ from stream_jobs.log import LogReader
 from stream_jobs.records import Kind
 from stream_jobs.sinks.base import Topic
 from stream_jobs.sinks.findings import FindingStore
-from tests.stream_jobs.fix_detection import SHARD, drives, offline, stored
+from tests.stream_jobs.fix_detection import SHARD, WAIT_MS, drives, offline, stored
 from tests.stream_jobs.fix_ingest import Line
 
 OUTBOX = "SELECT kafka_value FROM outbox WHERE topic = 'findings' ORDER BY outbox_id"
@@ -27,11 +28,12 @@ OUTBOX = "SELECT kafka_value FROM outbox WHERE topic = 'findings' ORDER BY outbo
 class Detection:
     """The query in the test's Spark session, run until the log is drained."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, shard: Shard = SHARD) -> None:
         self.line = line
-        self.store = FindingStore(line.dsn, DEPLOYED)
+        self.shard = shard
+        self.store = FindingStore(line.dsn, shard.deployments)
         self.run_id: UUID = uuid4()
-        self.store.begin(self.run_id, SHARD.version)
+        self.store.begin(self.run_id, shard.version)
         self.said: list[Said] = []
 
     def drain(self, checkpoint: str, per_batch: int = 20_000, fail_at: int = -1) -> int:
@@ -48,7 +50,7 @@ class Detection:
             if said.batch == fail_at:
                 raise RuntimeError("broken on purpose")
 
-        plan = Plan(SHARD, 3, topics, lanes)
+        plan = Plan(self.shard, 3, topics, lanes)
         folder, trigger = self.line.scratch / checkpoint, {"availableNow": True}
         for _ in range(2):
             running = query.start(self.line.spark, plan, options, folder, trigger, sink)
@@ -66,12 +68,16 @@ def outbox(line: Line) -> list[Any]:
 
 
 def test_the_stream_finds_what_numpy_finds(heart: Line) -> None:
-    """In one go, in small batches, torn between a commit and the next batch, and again from the start."""
+    """First one detector alone; then the whole set, deployed later, in small batches, torn behind a commit."""
     sent = drives(heart.devices)
     for one in sent:
         heart.send([(one.device.name, *one.frame)])
     expected = offline(sent)
     assert {row[2] for row in expected.values()} == {"car-coolant", "car-charging"} and len(expected) >= 2
+    alone = Detection(heart, Shard(DEPLOYED[:1], WAIT_MS))
+    alone.drain("alone")
+    early = {key: row for key, row in expected.items() if row[2] == "car-coolant"}
+    assert stored(heart.dsn) == early and 0 < len(early) < len(expected)
     torn = Detection(heart)
     assert torn.drain("torn", per_batch=60, fail_at=1) == 2
     assert torn.drain("torn", per_batch=60) >= 3  # the batch that was committed comes again
@@ -80,9 +86,6 @@ def test_the_stream_finds_what_numpy_finds(heart: Line) -> None:
     assert len({(one.id, one.revision) for one in messages}) == len(messages), "said twice"
     assert {one.id: one.revision for one in messages} == {key: row[1] for key, row in expected.items()}
     assert {one.asset for one in messages} == {"car1", "car2"}
-    again = Detection(heart)
-    again.drain("again")
-    assert stored(heart.dsn) == expected and len(outbox(heart)) == len(messages)
     counts = [one for one in torn.said if one is not torn.said[2]]  # the one that came again
     (run,) = heart.rows("SELECT last_batch, readings, late FROM detection_runs WHERE run_id = %s", torn.run_id)
     assert run == (torn.said[-1].batch, sum(one.readings for one in counts), 0)
