@@ -17,6 +17,7 @@ from contracts.edr.record import Attachment, EventRecord, Trigger
 from edge_agent.recorder.assemble import AFTER_END_US, AXES, Memory, elements_of
 from edge_agent.recorder.axes import STANDARD_GRAVITY_MPS2, MotionFrame, rotation
 from edge_agent.recorder.detector import MAX_EVENT_US, SPEED_RULES, CrashDetector, Event
+from edge_agent.recorder.plausible import Felt, SpikeGate
 from edge_agent.recorder.policy import lock_reason
 from edge_agent.recorder.raw import raw_motion
 from edge_agent.recorder.rings import ChannelRing, MotionRing, Reading
@@ -97,6 +98,7 @@ class EventCapture:
         longest_ms = max(element.to_ms or 0 for element in profile.elements)
         self._motion = MotionRing((longest_ms // 1_000 + 2) * settings.motion_rate_hz)
         self._channels: dict[str, ChannelRing] = {}
+        self._gate = SpikeGate()
         self._detector = CrashDetector(profile, settings.record_lateral)
         self._speed_triggers = SpeedTriggers(profile)
         self._vru_names = frozenset(
@@ -128,15 +130,8 @@ class EventCapture:
         self._last_motion_us = at_us
         if self._standing:
             self._frame.learn(x, y, z)
-        forward, right, down = self._frame.convert(x, y, z)
-        limits = self._limit_bits(x, y, z)
-        self._motion.add(at_us, forward, right, down, limits)
-        self._average(at_us, (forward, right, down), limits)
-        started, ended = self._detector.on_motion(at_us, forward, right)
-        if started is not None:
-            self._open(started)
-        if ended is not None:
-            self._due_us = at_us
+        for felt in self._gate.push(Felt(at_us, *self._frame.convert(x, y, z), self._limit_bits(x, y, z))):
+            self._take(felt)
         return self._ready(at_us)
 
     def on_channel(self, at_us: int, name: str, value: Reading) -> list[Captured]:
@@ -180,6 +175,11 @@ class EventCapture:
         """The spool opened this epoch: records name it from now on (0 before)."""
         self._boot_epoch = boot_epoch
 
+    @property
+    def spikes(self) -> int:
+        """Motion readings that stood out of calm as no vehicle can make them, and were dropped."""
+        return self._gate.dropped
+
     def take_triggers(self) -> list[Triggered]:
         """The events that were triggered since the last call, for the notice."""
         fresh, self._fresh = self._fresh, []
@@ -187,10 +187,22 @@ class EventCapture:
 
     def close(self) -> list[Captured]:
         """The supply is failing or the agent stops: every open event is written down as it is, incomplete."""
+        for felt in self._gate.flush():
+            self._take(felt)
         captured = [self._record(pending, complete=False) for pending in self._pending if not pending.told]
         self._pending.clear()
         self._due_us = None
         return captured
+
+    def _take(self, felt: Felt) -> None:
+        """One motion reading that is believed."""
+        self._motion.add(felt.at_us, felt.x, felt.y, felt.z, felt.limits)
+        self._average(felt)
+        started, ended = self._detector.on_motion(felt.at_us, felt.x, felt.y)
+        if started is not None:
+            self._open(started)
+        if ended is not None:
+            self._due_us = felt.at_us
 
     def _limit_bits(self, x: float, y: float, z: float) -> int:
         """Which of the record's axes is touched by a saturated sensor axis (any, when the mounting mixes them)."""
@@ -200,9 +212,9 @@ class EventCapture:
         saturated = (abs(x) >= limits[0], abs(y) >= limits[1], abs(z) >= limits[2])
         return self._frame.touched(saturated)
 
-    def _average(self, at_us: int, vector: tuple[float, float, float], limits: int) -> None:
+    def _average(self, felt: Felt) -> None:
         """Means over 50 ms, and since when within them an axis stood at its limit, kept as channels."""
-        block = self._block
+        block, at_us = self._block, felt.at_us
         length_us = at_us - self._block_start_us
         if length_us >= BLOCK_US and block[3]:
             # after a silence the block still ends where it ended
@@ -215,9 +227,9 @@ class EventCapture:
             self._block = block = [0.0, 0.0, 0.0, 0.0]
         if not block[3]:
             self._block_start_us = at_us
-        for index, value in enumerate(vector):
+        for index, value in enumerate((felt.x, felt.y, felt.z)):
             block[index] += value
-            if limits >> index & 1:
+            if felt.limits >> index & 1:
                 self._limited.setdefault(AXES[index], at_us)
         block[3] += 1
 

@@ -162,8 +162,9 @@ class CrashRecorder:
         while len(self._numbers) > REMEMBERED_EVENTS:
             self._numbers.pop(next(iter(self._numbers)))
         log.info(
-            "event=crash_record_kept record_no=%d complete=%s locked=%s trigger=%s bytes=%d",
+            "event=crash_record_kept record_no=%d complete=%s locked=%s trigger=%s bytes=%d unusable=%d spikes=%d",
             header.record_no, header.complete, header.locked, one.record.trigger, len(capsule),
+            self._capture.unusable, self._capture.spikes,
         )  # fmt: skip
         return Sealed(header.record_no, supersedes, capsule, header.complete, header.locked, one.raw)
 
