@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
+import numpy as np
 import psycopg
 import pytest
 
+from anomaly.deployed import DEPLOYED
+from anomaly.excursions import TOLD
 from api.queries.warden import WardenStore, Work
 from api.warden import Warden
 from contracts.alert import AlertState, StepKind
 from contracts.finding import Severity
 from contracts.tables import ROLE_API, ROLE_READER
+from stream_jobs.sinks.findings import FindingStore
 from tests.api.fix_alerts import Watchroom
 from tests.api.fix_api import Fleet
 
@@ -51,6 +56,34 @@ def test_findings_of_one_cause_are_one_alert_with_its_message_and_audit(room: Wa
     assert len(room.steps()) == 3, "longer and over is nothing that anybody has to hear of"
     events = room.rows("SELECT count(*), count(DISTINCT alert_id) FROM alert_events")
     assert events == [(3, 3)]
+
+
+def test_what_the_stream_job_writes_becomes_an_alert_and_is_amended_by_late_data(room: Watchroom) -> None:
+    """Both sides of the table as they are: detection's own writer, then the warden."""
+    store, run_id = FindingStore(room.fleet.sink_dsn, DEPLOYED), uuid4()
+    store.begin(run_id, "set")
+    begun_ms = int(room.begun.timestamp() * 1000)
+
+    def told(batch: int, **news: object) -> None:
+        row = np.zeros(1, TOLD)
+        values = {
+            "device": room.fleet.devices["north-1"], "severity": 3, "readings": 5, "revision": batch, "score": 1.2,
+            "started_ms": begun_ms, "at_ms": begun_ms + 5_000 * batch, "closed_ms": -1, "threshold": 1.0,
+            "observed": 118.0, "low": -50.0, "high": 112.0, **news,
+        }  # fmt: skip
+        for name, value in values.items():
+            row[name] = value
+        assert store.write(run_id, batch, row, 100, 0).changed == 1
+        room.work()
+
+    told(1)
+    told(2)
+    told(3, closed_ms=begun_ms + 15_000)
+    assert room.alerts("cause, detector, severity, running") == [("coolant", "car-coolant", 3, False)]
+    told(4, closed_ms=begun_ms + 15_000, lost=True)
+    assert [(one.kind, one.asset, one.revision) for one in room.steps()] == [
+        ("opened", "Car 1", 0), ("amended", "Car 1", 1),
+    ]  # fmt: skip
 
 
 def test_an_alert_worsens_is_amended_and_is_retracted_when_its_ground_goes(room: Watchroom) -> None:
