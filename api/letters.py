@@ -103,11 +103,15 @@ def check_believed(packet: Packet, stamp: Stamp) -> int:
     verdicts = [believed(ms, stamp, signal) for ms, signal in _samples(packet)]
     if verdicts and not any(verdicts):
         ahead_s = (packet.header.base_ms - stamp.received_ms) // 1000
-        where = f"{ahead_s} s ahead of" if ahead_s > 0 else f"{-ahead_s} s before"
+        where = f"{_span(ahead_s)} ahead of" if ahead_s > 0 else f"{_span(-ahead_s)} before"
         raise Rejected(
             "still_not_believed", f"its times lie {where} now, so it would be set aside again; shift them, or wait"
         )
     return sum(verdicts)
+
+
+def _span(seconds: int) -> str:
+    return f"{seconds // 86_400} days" if seconds >= 2 * 86_400 else f"{seconds} s"
 
 
 def left_out(packet: Packet, received_ms: int, recording: bool) -> Packet:

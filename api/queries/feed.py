@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from psycopg.rows import DictRow, dict_row
 
@@ -39,6 +40,10 @@ SELECT b.device_key, a.name, lower_inc(valid) AS from_inc, upper_inc(valid) AS t
        CASE WHEN isfinite(upper(valid)) THEN (extract(epoch FROM upper(valid)) * 1000000)::bigint END AS to_us
 FROM bindings b JOIN assets a USING (asset_id) WHERE b.device_key = ANY(%s)
 """
+
+
+PLACE: Final = ("stored_by", "device_key", "boot_epoch", "seq")
+"""Columns that order the feed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,7 @@ async def read_feed(connection: Connection, tenant_id: int, place: FeedPlace | N
     if len(packets) <= limit:
         return FeedPage(packets, end, True, None)
     last = packets[limit - 1]
-    names = ("stored_by", "device_key", "boot_epoch", "seq")
-    return FeedPage(packets[:limit], FeedPlace(feed_id, *(int(last[name]) for name in names)), False, None)
+    return FeedPage(packets[:limit], FeedPlace(feed_id, *(int(last[name]) for name in PLACE)), False, None)
 
 
 async def feed_end(connection: Connection, tenant_id: int) -> FeedPlace:

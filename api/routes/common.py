@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query
-from pydantic import AwareDatetime
+from pydantic import AfterValidator, AwareDatetime
 
 from api.auth import EVERYONE, EVIDENCE, TELEMETRY
 from api.errors import NotFound
@@ -24,14 +25,26 @@ AnyCaller = Annotated[Caller, Depends(Allow(EVERYONE))]
 
 AssetName = Annotated[str, Path(min_length=1, max_length=200, description="name of the asset", examples=["car-001"])]
 SignalPath = Annotated[str, Query(max_length=200, description="catalogue path", examples=["Vehicle.Speed"])]
+FIRST, LAST = datetime(1900, 1, 1, tzinfo=UTC), datetime(9990, 1, 1, tzinfo=UTC)
+
+
+def in_utc(moment: datetime) -> datetime:
+    """In UTC and within a calendar that can be reckoned with: no reading lies beyond it."""
+    try:
+        return min(max(moment.astimezone(UTC), FIRST), LAST)
+    except OverflowError:
+        return FIRST if moment.year < 2 else LAST
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(in_utc)]
 From = Annotated[
-    AwareDatetime | None,
+    Moment | None,
     Query(
         alias="from", description="inclusive, RFC 3339; default one hour before 'to'", examples=["2026-11-21T11:00:00Z"]
     ),
 ]
 To = Annotated[
-    AwareDatetime | None,
+    Moment | None,
     Query(alias="to", description="exclusive, RFC 3339; default now", examples=["2026-11-21T12:00:00Z"]),
 ]
 Cursor = Annotated[str | None, Query(max_length=1_000, description="'next' of the answer before")]

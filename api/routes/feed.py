@@ -17,7 +17,7 @@ from pydantic import Field
 
 from api.errors import Gone
 from api.keys import Caller
-from api.queries.feed import FeedPage, FeedPlace, assets_of, feed_end, read_feed
+from api.queries.feed import PLACE, FeedPage, FeedPlace, assets_of, feed_end, read_feed
 from api.queries.readings import Bound, device_names
 from api.questions import from_ms, make_cursor, read_cursor
 from api.routes.common import PREFIX, TelemetryCaller
@@ -53,7 +53,8 @@ class FeedPacket(Shape):
     """One packet as the store took it; its identity is (device, boot_epoch, seq)."""
 
     model_config = example(
-        device="car-001", boot_epoch=3, seq=118, lane="live", received_at=AT, stored_at=AT, readings=[{
+        device="car-001", boot_epoch=3, seq=118, lane="live", received_at=AT, stored_at=AT, cursor="WyJmZWVkIiw…",
+        readings=[{
             "asset": "car-001", "signal": "Vehicle.Speed", "measured_at": AT, "value": 87.5, "unit": "km/h",
             "quality": "good",
         }],
@@ -65,6 +66,7 @@ class FeedPacket(Shape):
     lane: str = Field(description="live, or backlog: sent after a time without a link")
     received_at: datetime
     stored_at: datetime
+    cursor: str = Field(description="'after' this packet")
     readings: list[FeedReading]
 
 
@@ -127,7 +129,12 @@ async def _items(connection: Any, page: FeedPage) -> list[dict[str, Any]]:
     if not keys:
         return []
     names, assets = await device_names(connection, keys), await assets_of(connection, sorted(keys))
-    return [_packet(row, names[row["device_key"]], assets.get(row["device_key"], ())) for row in page.packets]
+    feed_id = page.next_place.feed_id
+    return [
+        _packet(row, names[row["device_key"]], assets.get(row["device_key"], ()))
+        | {"cursor": _cursor(FeedPlace(feed_id, *(row[part] for part in PLACE)))}
+        for row in page.packets
+    ]
 
 
 def _packet(row: Mapping[str, Any], device: str, assets: Sequence[tuple[Bound, str]]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ function facts({ letter, packet }) {
     ["Readings", count(packet.samples)], ["Clock was set", packet.clock_trusted === null ? "–" : packet.clock_trusted ? "Yes" : "No"],
   ];
   return el("section", { class: "panel" }, el("h2", {}, "What came"),
-    el("dl", { class: "facts" }, ...said.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
+    el("dl", { class: "letter-facts" }, ...said.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
 }
 
 // Milliseconds to add so that the newest reading was measured when the packet was received; null without readings.

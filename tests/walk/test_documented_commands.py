@@ -26,12 +26,14 @@ RECORDING = """Time,Engine RPM [RPM],Vehicle Speed Sensor [km/h]
 """
 
 
+FLEET = "device,asset,groups\ndoc-van-7,Van 7,Vans\ndoc-van-8,Van 8,Vans;Depot\n"
 RESTORE, CRASH = "docs/how-to/restore-after-losing-the-database.md", "docs/how-to/read-a-crash-record.md"
 ONE_STACK = "it starts or ends the stack, which the other tests share", "tests/infra/test_cli.py"
 NEEDS_RECORD = "it needs the SHA-256 of a record, which only a crash makes", "tests/walk/test_crash.py"
 ELSEWHERE = {
     ("docs/how-to/ask-fleet-questions.md", "fleetstream facts"): (
-        "it needs a table of one's own vehicles", "tests/infra/test_facts.py"
+        "it needs a table of one's own vehicles",
+        "tests/infra/test_facts.py",
     ),
     (RESTORE, "fleetstream up --detach"): ONE_STACK,
     (RESTORE, "fleetstream down"): ONE_STACK,
@@ -77,6 +79,7 @@ def test_a_documented_command_works(line: Session, tmp_path: Path, page: str, co
     (tmp_path / "recordings").mkdir()
     with gzip.open(tmp_path / "recordings" / "2020-01-02_Test.csv.gz", "wt", encoding="utf-8") as file:
         file.write(RECORDING)
+    (tmp_path / "fleet.csv").write_text(FLEET, encoding="utf-8")
     done = subprocess.run(
         f"{Path(sys.executable).parent}/{command.removeprefix('.venv/bin/')}",
         shell=True,
