@@ -42,19 +42,24 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class SustainedDeceleration:
-    """Heavy duty: deceleration above ``threshold_mps2`` for ``hold_ms``, from speed differentiated over ``span_ms``."""
+    """Heavy duty: deceleration above ``threshold_mps2`` for ``hold_ms``, from speed differentiated over ``span_ms``.
+
+    Speed readings further apart than ``max_gap_ms`` say nothing about it: the watch starts anew.
+    """
 
     threshold_mps2: float
     hold_ms: int
     span_ms: int
+    max_gap_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class LastStop:
-    """Heavy duty: standing at or below ``speed_kmh`` for ``hold_ms`` after having moved."""
+    """Heavy duty: standing at or below ``speed_kmh`` for ``hold_ms`` after having been at least ``moved_kmh`` fast."""
 
     speed_kmh: float
     hold_ms: int
+    moved_kmh: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +179,20 @@ def _threshold(row: Mapping[str, Any], window_key: str) -> Threshold:
 def _sustained(row: Mapping[str, Any] | None) -> SustainedDeceleration | None:
     if row is None:
         return None
-    return SustainedDeceleration(float(Decimal(row["threshold_mps2"])), int(row["hold_ms"]), int(row["span_ms"]))
+    threshold_mps2 = float(Decimal(row["threshold_mps2"]))
+    rule = SustainedDeceleration(threshold_mps2, int(row["hold_ms"]), int(row["span_ms"]), int(row["max_gap_ms"]))
+    if threshold_mps2 <= 0 or min(rule.hold_ms, rule.span_ms) <= 0 or rule.max_gap_ms < rule.span_ms:
+        raise ValueError("a deceleration and its times are above zero, and a gap is not shorter than the span")
+    return rule
 
 
 def _last_stop(row: Mapping[str, Any] | None) -> LastStop | None:
-    return None if row is None else LastStop(float(Decimal(row["speed_kmh"])), int(row["hold_ms"]))
+    if row is None:
+        return None
+    rule = LastStop(float(Decimal(row["speed_kmh"])), int(row["hold_ms"]), float(Decimal(row["moved_kmh"])))
+    if rule.hold_ms <= 0 or rule.moved_kmh <= rule.speed_kmh:
+        raise ValueError("a stop lasts, and moving is faster than standing")
+    return rule
 
 
 def _lock(row: Mapping[str, Any]) -> LockRule:

@@ -10,13 +10,6 @@ from contracts.edr.profiles import LastStop, Profile, SustainedDeceleration
 from edge_agent.recorder.axes import KMH_PER_MPS
 from edge_agent.recorder.detector import Event
 
-MOVED_KMH: Final = 5.0
-"""A stop counts after the vehicle has been at least this fast; creeping in a queue is not a new journey."""
-
-MAX_GAP_US: Final = 500_000
-"""Speed readings further apart than this say nothing about a deceleration of 0.7 s: the watch starts anew."""
-
-
 FIT_BEFORE_US: Final = 1_000_000
 FIT_GAP_US: Final = 150_000
 """Half of the span over which the speed is differentiated: readings this near to the onset belong to neither line."""
@@ -79,7 +72,7 @@ class SpeedTriggers:
 
     def _judge_braking(self, rule: SustainedDeceleration, at_us: int, speed_kmh: float) -> list[Event]:
         recent, span_us = self._recent, rule.span_ms * 1_000
-        if recent and at_us - recent[-1][0] > MAX_GAP_US:
+        if recent and at_us - recent[-1][0] > rule.max_gap_ms * 1_000:
             recent.clear()
             self._kept.clear()
             self._braking_since_us = None
@@ -108,7 +101,7 @@ class SpeedTriggers:
 
     def _judge_stop(self, rule: LastStop, at_us: int, speed_kmh: float) -> list[Event]:
         if speed_kmh > rule.speed_kmh:
-            self._moved = self._moved or speed_kmh >= MOVED_KMH
+            self._moved = self._moved or speed_kmh >= rule.moved_kmh
             self._standing_since_us = None
             return []
         if self._standing_since_us is None:

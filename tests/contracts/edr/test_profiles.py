@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from importlib import resources
 
 import pytest
@@ -79,6 +80,7 @@ def test_only_the_heavy_profile_watches_speed_and_it_says_what_was_not_read() ->
     assert heavy.sustained_deceleration is not None and heavy.last_stop is not None
     assert (heavy.sustained_deceleration.threshold_mps2, heavy.sustained_deceleration.hold_ms) == (3.25, 700)
     assert heavy.last_stop.hold_ms == 20_000
+    assert (heavy.sustained_deceleration.max_gap_ms, heavy.last_stop.moved_kmh) == (1_500, 5.0)
     assert {element.mark for element in heavy.elements} == {"unsure"}
     assert all(load_profile(name).sustained_deceleration is None for name in PROFILE_NAMES if name != "un-r169")
 
@@ -102,6 +104,37 @@ def test_a_wrong_file_is_refused_by_name(old: str, new: str, named: str) -> None
     assert old in text
     with pytest.raises(BadProfile, match=named):
         parse_profile(text.replace(old, new, 1).encode(), "part563-2024")
+
+
+def test_the_chinese_record_counts_from_minus_127_to_126() -> None:
+    """One byte, N − 127; 0xFE and 0xFF mean invalid and not available. The square of the resultant must fit, too."""
+    profile = load_profile("gb-39732")
+    bytes_of = [element for element in profile.elements if element.unit in ("km/h", "g") and element.minimum < 0]
+    assert {(element.minimum, element.maximum) for element in bytes_of} == {(Decimal(-127), Decimal(126))} and len(bytes_of) == 6
+    assert profile.element("max_delta_v_longitudinal").to_steps(-115.0) == -115
+    assert profile.element("max_delta_v_resultant_squared").maximum >= 2 * 127**2
+
+
+def test_what_is_our_own_reading_of_a_table_is_marked_unsure() -> None:
+    un = load_profile("un-r160")
+    for element in un.elements:
+        assert "our reading" not in element.note or element.mark == "unsure", element.name
+    assert un.element("pre_acceleration_longitudinal").mark == un.element("pre_acceleration_lateral").mark == "unsure"
+    assert "6-year-old" in un.element("occupant_size_passenger").title
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("max_gap_ms = 1500", "max_gap_ms = 200"), ("hold_ms = 700", "hold_ms = 0"), ("max_gap_ms = 1500", ""),
+        ('moved_kmh = "5"', 'moved_kmh = "0"'), ("hold_ms = 20000", "hold_ms = 0"),
+    ],
+)  # fmt: skip
+def test_a_heavy_duty_trigger_that_cannot_work_is_refused(old: str, new: str) -> None:
+    text = text_of("un-r169")
+    assert text.count(old) == 1
+    with pytest.raises(BadProfile, match="un-r169"):
+        parse_profile(text.replace(old, new).encode(), "un-r169")
 
 
 def test_an_unknown_profile_lists_the_known() -> None:
