@@ -7,7 +7,7 @@ All faults are collected, not only the first: somebody has to judge what is left
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -43,7 +43,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an examination found. ``root_pinned`` tells whether the root was compared with one known beforehand."""
+    """What an examination found. ``root_sha256``: of who issued the export; a capsule's own: ``root_of``.
+
+    ``root_pinned`` tells whether the roots were compared with ones known beforehand.
+    """
 
     faults: tuple[Fault, ...]
     manifest: Manifest | None
@@ -74,8 +77,19 @@ NOT_ELEMENTS: Final = (EVENT_PART, MISSING_PART, ATTACHMENTS_PART)
 _SKELETON: Final = "skeleton of the file"
 
 
-def verify_export(data: bytes, checks: EvidenceChecks, at_ms: int, trusted_root_sha256: bytes | None = None) -> Verdict:
-    """The verdict on an export as of ``at_ms`` (milliseconds since 1970, for the certificates' dates)."""
+def root_of(capsule: Capsule) -> bytes:
+    """SHA-256 of the root that a capsule's certificates end in."""
+    return hashlib.sha256(capsule.certificates[-1]).digest()
+
+
+def verify_export(
+    data: bytes, checks: EvidenceChecks, at_ms: int, trusted_roots_sha256: Collection[bytes] | None = None
+) -> Verdict:
+    """The verdict on an export as of ``at_ms`` (milliseconds since 1970, for the certificates' dates).
+
+    Who issued the export and who sealed a capsule may answer to different roots: a service hands out what recorders
+    of several makers signed. Each is judged by itself; with ``trusted_roots_sha256`` each must end in one of those.
+    """
     try:
         found = frames.read(MAGIC, data)
         tags = [frame.tag for frame in found]
@@ -96,13 +110,14 @@ def verify_export(data: bytes, checks: EvidenceChecks, at_ms: int, trusted_root_
         _compare_with_manifest(manifest, opened, found[0], faults)
     _follow_chain(opened, manifest, faults)
     root = hashlib.sha256(chain[-1].payload).digest()
-    _same_root(opened, chain[-1], root, trusted_root_sha256, faults)
+    if trusted_roots_sha256 is not None:
+        _trusted(opened, chain[-1], root, trusted_roots_sha256, faults)
     good = tuple(item.capsule for item in opened if item.capsule is not None)
-    return Verdict(tuple(faults), manifest, good, root, trusted_root_sha256 is not None)
+    return Verdict(tuple(faults), manifest, good, root, trusted_roots_sha256 is not None)
 
 
 def verify_capsule(
-    data: bytes, checks: EvidenceChecks, at_ms: int, trusted_root_sha256: bytes | None = None
+    data: bytes, checks: EvidenceChecks, at_ms: int, trusted_roots_sha256: Collection[bytes] | None = None
 ) -> tuple[Capsule | None, tuple[Fault, ...]]:
     """One capsule by itself, as it came from a device: the capsule when it could be opened, and every fault.
 
@@ -111,10 +126,8 @@ def verify_capsule(
     faults: list[Fault] = []
     last = max(0, len(data) - 1)
     found = _capsule(frames.Frame("CAPS", data, -frames.HEAD_BYTES, last), 1, None, checks, at_ms, faults)
-    if found.capsule is not None and trusted_root_sha256 is not None:
-        root = hashlib.sha256(found.capsule.certificates[-1]).digest()
-        if root != trusted_root_sha256:
-            faults.append(found.fault(f"the root {root.hex()[:16]}… is not the trusted one", "certificates"))
+    if found.capsule is not None and trusted_roots_sha256 is not None:
+        _trusted_capsule(found, found.capsule, trusted_roots_sha256, faults)
     whole = tuple(Fault(fault.place, fault.what, max(0, fault.first_byte), fault.last_byte) for fault in faults)
     return found.capsule, whole
 
@@ -297,15 +310,19 @@ def _follow_chain(opened: Sequence[_Found], manifest: Manifest | None, faults: l
                 faults.append(newest_item.fault(f"record {kept.record_no} was held beside it and is missing", "chain"))
 
 
-def _same_root(
-    opened: Sequence[_Found], last: frames.Frame, root: bytes, trusted: bytes | None, faults: list[Fault]
+def _trusted(
+    opened: Sequence[_Found], last: frames.Frame, root: bytes, trusted: Collection[bytes], faults: list[Fault]
 ) -> None:
-    if trusted is not None and root != trusted:
-        what = f"the root {root.hex()[:16]}… is not the trusted one"
+    if root not in trusted:
+        what = f"who issued the export answers to root {root.hex()[:16]}…, which is not a trusted one"
         faults.append(Fault("manifest, certificates", what, last.first_byte, last.last_byte))
     for item in opened:
-        if item.capsule is None:
-            continue
-        own_root = hashlib.sha256(item.capsule.certificates[-1]).digest()
-        if own_root != (trusted or root):
-            faults.append(item.fault("its certificates end in another root", "certificates"))
+        if item.capsule is not None:
+            _trusted_capsule(item, item.capsule, trusted, faults)
+
+
+def _trusted_capsule(found: _Found, capsule: Capsule, trusted: Collection[bytes], faults: list[Fault]) -> None:
+    root = root_of(capsule)
+    if root not in trusted:
+        what = f"who sealed it answers to root {root.hex()[:16]}…, which is not a trusted one"
+        faults.append(found.fault(what, "certificates"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import re
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -20,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from contracts.edr.capsule import Capsule
 from contracts.edr.export import NOTICE
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
-from contracts.edr.verify import Verdict, verify_export
+from contracts.edr.verify import Verdict, root_of, verify_export
 from contracts.edr.x509 import X509Checks
 from infra.cli.edr_store import custody_app, export_record, issue_signer, list_records, show_record
 from infra.errors import SetupError
@@ -78,15 +79,17 @@ def simulate(
 @app.command(epilog="Example: fleetstream edr verify crash.fsx --trust-root root.pem --json")
 def verify(
     file: Path = typer.Argument(..., help="An export."),
-    trust_root: Path | None = typer.Option(None, help="PEM of the root that the chain must end in."),
+    trust_root: list[str] = typer.Option(
+        [], help="PEM file, or SHA-256 in hexadecimal, of a root that chains may end in; may be given several times."
+    ),
     at: str | None = typer.Option(None, help="Judge the certificates as of this ISO 8601 time instead of now."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Check every hash, signature, certificate and link of an export, offline. Exits 0 only if all of it holds."""
     data = read_bounded(file)
     at_ms = time.time_ns() // 1_000_000 if at is None else parse_time_ms(at)
-    root = None if trust_root is None else root_sha256(trust_root)
-    verdict = verify_export(data, X509Checks(), at_ms, root)
+    roots = {root for one in trust_root for root in roots_sha256(one)}
+    verdict = verify_export(data, X509Checks(), at_ms, roots or None)
     if as_json:
         typer.echo(json.dumps(report(verdict)))
     else:
@@ -124,15 +127,18 @@ def parse_time_ms(text: str) -> int:
     return int(moment.timestamp() * 1_000)
 
 
-def root_sha256(file: Path) -> bytes:
-    """The hash of the root certificate in a PEM file. Raises SetupError."""
+def roots_sha256(said: str) -> set[bytes]:
+    """The hashes of the root certificates in a PEM file, or the one that is said itself. Raises SetupError."""
+    if re.fullmatch("[0-9a-f]{64}", said):
+        return {bytes.fromhex(said)}
+    file = Path(said)
     try:
-        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        certificates = x509.load_pem_x509_certificates(file.read_bytes())
     except OSError as error:
         raise SetupError(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SetupError(f"{file} holds no PEM certificate") from error
-    return hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
+    return {hashlib.sha256(one.public_bytes(Encoding.DER)).digest() for one in certificates}
 
 
 def describe(capsule: Capsule) -> dict[str, Any]:
@@ -147,6 +153,7 @@ def describe(capsule: Capsule) -> dict[str, Any]:
     return {
         "record_no": capsule.head.place.record_no,
         "sha256": capsule.sha256.hex(),
+        "root_sha256": root_of(capsule).hex(),
         "profile": record.profile,
         "source": record.source,
         "trigger": record.trigger,
@@ -184,9 +191,11 @@ def show(verdict: Verdict) -> None:
     for fault in verdict.faults:
         typer.echo(f"FAULT {fault}", err=True)
     show_records([describe(capsule) for capsule in verdict.capsules])
-    typer.echo(f"root {verdict.root_sha256.hex() or 'unreadable'}")
+    typer.echo(f"issued under root {verdict.root_sha256.hex() or 'unreadable'}")
+    for root in sorted({root_of(capsule).hex() for capsule in verdict.capsules}):
+        typer.echo(f"sealed under root {root}")
     if verdict.holds and not verdict.root_pinned:
-        typer.echo("the root was not compared with one you trust: pass --trust-root, or compare the line above")
+        typer.echo("roots were not compared with ones you trust: pass --trust-root, or compare the lines above")
     typer.echo(f"{'holds' if verdict.holds else 'DOES NOT HOLD'}: {len(verdict.capsules)} record(s); {NOTICE}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -24,7 +25,7 @@ from infra.ca import DevelopmentCa
 from stream_jobs.sinks.connection import drop_all
 from tests.api.fix_api import Fleet, Server, api_settings, running
 from tests.api.test_stream import events
-from tests.stream_jobs.evidence_kit import NOW_MS, Desk, Recorder, make_desk, root_of
+from tests.stream_jobs.evidence_kit import NOW_MS, Desk, Recorder, make_desk, root_of, signer
 
 BASIS = {"Legal-Basis": "owner_consent", "Purpose": "claim 4711", "Legal-Reference": "consent 12"}
 OVERVIEWS = {"notices": "notices", "records": "list", "custody": "custody", "notices/{event}/position": "position"}
@@ -144,12 +145,28 @@ def test_the_export_verifies_offline_and_is_the_original(crashed: Crashed) -> No
     with crashed.client("operator", **BASIS) as client:
         answer = client.get(f"/api/v1/edr/records/{crashed.record}/export")
     assert answer.headers["content-type"] == "application/octet-stream" and answer.headers["custody-entry"] == "1"
-    root = root_of(crashed.recorder.key)
+    root = {root_of(crashed.recorder.key)}
     verdict = verify_export(answer.content, X509Checks(), NOW_MS, root)
     assert verdict.holds and crashed.parcel.capsule in answer.content
     flipped = bytearray(answer.content)
     flipped[len(flipped) // 2] ^= 1
     assert not verify_export(bytes(flipped), X509Checks(), NOW_MS, root).holds
+
+
+def test_the_export_of_a_recorder_under_another_root_verifies_too(crashed: Crashed) -> None:
+    """Evidence of a simulated device with a throw-away key, and of a device under another root that we trust."""
+    crashed.fleet.execute("UPDATE devices SET kind = 'simulated' WHERE device = 'north-1'")
+    other = replace(crashed.recorder, key=signer(b"throw-away"), recorder_id=bytes(16), record_no=0, previous=bytes(32))
+    parcel = other.capsule()
+    assert dict(crashed.desk.take(other, parcel).counts) == {"stored": 1}
+    with crashed.client("operator", **BASIS) as client:
+        data = client.get(f"/api/v1/edr/records/{hashlib.sha256(parcel.capsule).hexdigest()}/export").content
+    found = verify_export(data, X509Checks(), NOW_MS)
+    assert found.holds and found.root_sha256 != root_of(other.key)
+    assert verify_export(data, X509Checks(), NOW_MS, {found.root_sha256, root_of(other.key)}).holds
+    for trusted, place in ((found.root_sha256, "capsule 1"), (root_of(other.key), "manifest")):
+        (fault,) = verify_export(data, X509Checks(), NOW_MS, {trusted}).faults
+        assert fault.place.startswith(place)
 
 
 def test_where_to_look_by_role_and_who_by_basis(crashed: Crashed) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from infra.ca import DevelopmentCa
 from infra.cli.edr import app
 from infra.errors import SetupError
 
@@ -33,6 +35,20 @@ def test_a_sound_file_verifies(crash: Path) -> None:
     assert not found["root_trusted"], "nobody said which root to trust"
     assert "telematics record" in found["notice"]
     assert runner.invoke(app, ["verify", str(crash)]).exit_code == 0
+
+
+def test_roots_are_trusted_by_file_or_by_hash_and_there_may_be_several(crash: Path, tmp_path: Path) -> None:
+    found = json.loads(runner.invoke(app, ["verify", str(crash), "--json"]).stdout)
+    root = found["root_sha256"]
+    assert [one["root_sha256"] for one in found["records"]] == [root]
+    assert f"sealed under root {root}" in runner.invoke(app, ["verify", str(crash)]).stdout
+    authority = DevelopmentCa(tmp_path / "ca", datetime(2026, 9, 21, tzinfo=UTC)).signer("car-1").certificate
+    both = runner.invoke(app, ["verify", str(crash), "--trust-root", root, "--trust-root", str(authority), "--json"])
+    assert both.exit_code == 0 and json.loads(both.stdout)["root_trusted"]
+    other = runner.invoke(app, ["verify", str(crash), "--trust-root", str(authority)])
+    assert other.exit_code == 1 and "who sealed it answers to root" in other.stderr
+    for wrong in ("no such file", str(crash)):
+        assert isinstance(runner.invoke(app, ["verify", str(crash), "--trust-root", wrong]).exception, SetupError)
 
 
 def test_a_flipped_bit_is_named_and_exits_1(crash: Path, tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ class RememberingChecks(X509Checks):
 CHECKS = RememberingChecks()
 
 
-def verdict(data: bytes, root: bytes | None = None, at_ms: int = NOW_MS) -> Verdict:
-    return verify_export(data, CHECKS, at_ms, root)
+def verdict(data: bytes, *roots: bytes, at_ms: int = NOW_MS) -> Verdict:
+    return verify_export(data, CHECKS, at_ms, roots or None)
 
 
 def places(data: bytes) -> str:
@@ -193,8 +193,22 @@ def test_another_root_is_noticed_when_one_is_trusted() -> None:
     data = export(capsules(1, other), other)
     assert verdict(data).holds
     found = verdict(data, root_of(signer()))
-    assert not found.holds and "not the trusted one" in str(found.faults[0])
-    assert "another root" in places(export(capsules(1, other), signer()))
+    assert [str(fault).split(" (")[0] for fault in found.faults] == [
+        "manifest, certificates", "capsule 1, record 1, certificates",
+    ]  # fmt: skip
+    assert "not a trusted one" in str(found.faults[0])
+
+
+def test_who_issued_and_who_sealed_are_judged_apart() -> None:
+    """A service hands out what recorders under other roots signed, several of them in one file."""
+    device, service = signer(b"two"), signer()
+    data = export(capsules(1, device), service)
+    assert verdict(data).holds and not verdict(data).root_pinned
+    assert verdict(data, root_of(service), root_of(device)).holds
+    for trusted, place in ((device, "manifest"), (service, "capsule 1, record 1")):
+        (fault,) = verdict(data, root_of(trusted)).faults
+        assert fault.place == f"{place}, certificates" and "not a trusted one" in fault.what
+    assert not verify_export(data, CHECKS, NOW_MS, ()).holds
 
 
 def test_expired_and_not_yet_valid_chain() -> None:

@@ -197,8 +197,8 @@ def test_an_attachment_is_claimed_under_the_signature() -> None:
     opened, faults = verify_capsule(touched, X509Checks(), NOW_MS)
     assert opened is None and "attachments" in faults[0].place
     assert touched[faults[0].first_byte : faults[0].last_byte].find(bytes(32)) > 0
-    _, strange = verify_capsule(data, X509Checks(), NOW_MS, bytes(32))
-    assert [fault for fault in strange if "not the trusted one" in fault.what]
+    _, strange = verify_capsule(data, X509Checks(), NOW_MS, (bytes(32),))
+    assert [fault for fault in strange if "not a trusted one" in fault.what]
     assert verify_capsule(b"no capsule", X509Checks(), NOW_MS)[1]
 
 
