@@ -20,6 +20,7 @@ from contracts.packet import Header, Lane, Parcel, encode_parcel
 from contracts.stamp import decode_stamp
 from tests.api.fix_api import Fleet, Server
 from tests.api.fix_letters import Post, post
+from tests.fix_cut import cut_at_commit
 
 __all__ = ["post"]
 
@@ -215,3 +216,22 @@ def test_a_crash_record_is_sent_again_without_being_shown(fleet: Fleet, server: 
         assert resubmit(client, letter).status_code == 202
     sent = post.rows("SELECT kafka_value FROM outbox WHERE topic = 'priority'")
     assert [bytes(value) for (value,) in sent] == [frame]
+
+
+def test_a_sending_and_an_import_cut_at_their_commit_leave_nothing(
+    fleet: Fleet, server: Server, post: Post, schema: str
+) -> None:
+    letter = post.refuse(post.frame(NOW, 3, 500), NOW, "lane_mismatch", seq=3)
+    counts = (
+        "SELECT (SELECT count(*) FROM resubmissions), (SELECT count(*) FROM outbox), (SELECT count(*) FROM devices)"
+    )
+    ((sent, waiting, devices),) = post.rows(counts)
+    file = {"content": b"device,asset\nnew-1,New 1\n", "headers": {"Content-Type": "text/csv"}}
+    with server.client(fleet.key("north", "admin")) as client:
+        with cut_at_commit(fleet.dsn, schema):
+            answers = [resubmit(client, letter), client.post("/api/v1/fleet/import", **file)]  # type: ignore[arg-type]
+            assert [(one.status_code, one.json()["code"]) for one in answers] == [(503, "store_unavailable")] * 2
+        assert post.rows(counts) == [(sent, waiting, devices)]
+        assert resubmit(client, letter).status_code == 202
+        assert client.post("/api/v1/fleet/import", **file).json()["devices_made"] == 1  # type: ignore[arg-type]
+    assert post.carry() == 1

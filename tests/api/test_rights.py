@@ -229,7 +229,9 @@ def test_the_sixth_of_five_requests_is_told_when_to_come_back(fleet: Fleet) -> N
 def test_guessing_keys_is_slowed_down(server: Server) -> None:
     with server.client(new_key().text) as client:
         codes = [client.get("/api/v1/signals").status_code for _ in range(40)]
+        metrics = client.get("/metrics").text
     assert codes[:20] == [401] * 20 and 429 in codes
+    assert f'fleetstream_api_limited_total{{limit="failures"}} {codes.count(429)}.0' in metrics
 
 
 @pytest.fixture
