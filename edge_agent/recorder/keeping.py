@@ -43,6 +43,10 @@ class Waiting:
     wait_ms: int = 0
     copies: set[int] = field(default_factory=set)
     """Identities of its copies in the spool, as far as they are known to be there."""
+    capsule_no: int = 0
+    """A capsule's record number; 0 for other things."""
+    claimed_by: int = 0
+    """Of raw motion: the record number of the capsule that claims it; 0 for other things."""
 
 
 class Keeping:
@@ -80,6 +84,17 @@ class Keeping:
             waiting.release()
         return waiting is not None
 
+    def gone(self, key: Key) -> None:
+        """Nothing is left to send of an entry: its record gave way to later ones, and the spool holds no copy of it.
+
+        Raw motion goes with the capsule that claims it: without one, no receipt would ever end its repeating.
+        """
+        number = self.waiting.pop(key).capsule_no
+        orphans = [other for other, one in self.waiting.items() if number and one.claimed_by == number]
+        for other in orphans:
+            log.warning("event=raw_motion_dropped record_no=%d reason=%s", number, "its capsule was overwritten")
+            self.receipt(other)
+
     def _keep_raw(self, event: str, sealed: Sealed) -> None:
         payload = encode({"event_id": event, "record_no": sealed.record_no, "data": sealed.raw})
         try:
@@ -105,7 +120,9 @@ class Keeping:
             return [CapsuleParcel(event, record_no, sealed.capsule)]
 
         messages = from_file if sealed.durable else from_memory
-        self._wait((event, opened.sha256), Waiting(messages, lambda: self.recorder.receipt(record_no)))
+        self._wait(
+            (event, opened.sha256), Waiting(messages, lambda: self.recorder.receipt(record_no), capsule_no=record_no)
+        )
         return event
 
     def _await_linkage(self, header: SlotHeader) -> None:
@@ -123,7 +140,7 @@ class Keeping:
             return list(pieces_of(event, record_no, RAW_MOTION, _raw_entry(self._raws.payload(header))[2]))
 
         release = partial(_released, self._raws, header.record_no)
-        self._wait((event, hashlib.sha256(data).digest()), Waiting(messages, release))
+        self._wait((event, hashlib.sha256(data).digest()), Waiting(messages, release, claimed_by=record_no))
 
     def _wait(self, key: Key, entry: Waiting) -> None:
         self.waiting[key] = entry

@@ -92,12 +92,16 @@ class CrashPost:
         """
         messages, self._notices = self._notices, []
         for key, entry in list(self._keeping.waiting.items()):
+            if key not in self._keeping.waiting:
+                continue  # went with another one
             if (entry.wait_ms and not may_repeat) or not self._due(entry, mono_ms, holds):
                 continue
             found = self._messages(entry)
-            if not found:
+            if found is None:
                 del self._keeping.waiting[key]
-            messages += found
+            elif not found:
+                self._keeping.gone(key)
+            messages += found or []
         return [_draft(message, mono_ms, now_ms, trusted) for message in messages]
 
     def stored(self, packets: Iterable[Stored]) -> None:
@@ -203,12 +207,13 @@ class CrashPost:
         entry.wait_ms = min(2 * wait_ms, LONGEST_WAIT_MS) if entry.wait_ms else wait_ms
         return True
 
-    def _messages(self, entry: Waiting) -> list[Message]:
+    def _messages(self, entry: Waiting) -> list[Message] | None:
+        """None when the medium does not return the entry; it stays where it is."""
         try:
             return entry.messages()
         except (FleetstreamError, OSError) as error:
             log.error("event=kept_entry_unreadable reason=%r", str(error))
-            return []
+            return None
 
 
 def _draft(message: Message, mono_ms: int, now_ms: int, trusted: bool) -> Draft:
