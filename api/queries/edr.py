@@ -43,6 +43,12 @@ SELECT name, status, kind, unit, resolution, states, steps, first, step_us, satu
 FROM evidence_elements WHERE record_sha256 = %s ORDER BY position
 """
 ATTACHMENTS = "SELECT encode(sha256, 'hex') AS sha256, state FROM evidence_attachments WHERE claimed_by = %s"
+ATTACHMENT_DATA = """
+SELECT a.name, encode(a.sha256, 'hex') AS sha256, (SELECT string_agg(p.data, ''::bytea ORDER BY p.number)
+    FROM evidence_pieces p WHERE (p.device_key, p.event_id, p.sha256) = (a.device_key, a.event_id, a.sha256)) AS data
+FROM evidence_attachments a WHERE a.claimed_by = %(record)s AND a.state = 'whole'
+  AND (%(sha256)s::bytea IS NULL OR a.sha256 = %(sha256)s) ORDER BY a.name, a.sha256
+"""
 CAPSULE = "SELECT capsule FROM evidence_capsules WHERE record_sha256 = %s"
 CUSTODY = """
 SELECT entry_no, at_ms(at_ms) AS at, actor, key_id, role, action, subject, purpose, basis, reference, outcome, reason,
@@ -91,6 +97,12 @@ async def read_attachments(connection: Connection, record: bytes) -> dict[str, s
     """State by hash of the attachments that were claimed."""
     rows: list[dict[str, Any]] = await (await connection.execute(ATTACHMENTS, (record,))).fetchall()
     return {row["sha256"]: row["state"] for row in rows}
+
+
+async def read_data(connection: Connection, record: bytes, sha256: bytes | None = None) -> list[DictRow]:
+    """Raw data that a record claims and that is held whole: name, sha256 (hex), data; of one or of all."""
+    asked = {"record": record, "sha256": sha256}
+    return await (await connection.execute(ATTACHMENT_DATA, asked)).fetchall()
 
 
 async def read_capsule(connection: Connection, record: bytes) -> bytes | None:

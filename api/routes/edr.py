@@ -117,16 +117,29 @@ async def export(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> R
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.EXPORT, record)) as opened:
         row = await edr.read_record(opened.connection, bytes.fromhex(record))
         capsule = await edr.read_capsule(opened.connection, bytes.fromhex(record))
+        raw = await edr.read_data(opened.connection, bytes.fromhex(record))
     if row is None or capsule is None:
         raise _no_record()
     if parts.signer is None:
         raise NotReady("no_export_key", "this service has no key to sign exports with; set edr_key and edr_chain")
     data = build_export(
-        [(row["record_no"], capsule)], parts.signer, bytes(row["recorder_id"]), to_ms(parts.now()), None, "selection"
-    )
+        [(row["record_no"], capsule)], parts.signer, bytes(row["recorder_id"]), to_ms(parts.now()), None, "selection",
+        [bytes(one["data"]) for one in raw],
+    )  # fmt: skip
     name = f"{row['device']}-{row['record_no']}.fsx"
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Custody-Entry": str(opened.entry_no)}
     return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/records/{record}/attachments/{attachment}", response_class=Response, responses=BINARY)
+async def attachment(parts: Parts, caller: AnyCaller, why: Why, record: Record, attachment: Record) -> Response:
+    """Raw data that the record claims, by its SHA-256, as the recorder sent it; the export holds it too."""
+    async with reading(parts.store, caller.tenant_id, why.request(caller, custody.EXPORT, record)) as opened:
+        found = await edr.read_data(opened.connection, bytes.fromhex(record), bytes.fromhex(attachment))
+    if not found:
+        raise NotFound("no_such_attachment", "no such record is held, or it claims no data of this hash that are whole")
+    headers = {"Custody-Entry": str(opened.entry_no)}
+    return Response(bytes(found[0]["data"]), media_type="application/octet-stream", headers=headers)
 
 
 @router.get("/records/{record}/linkage")

@@ -1,8 +1,9 @@
 """The export: capsules handed out together, with a signed list of what was handed out.
 
 The list (manifest) makes a removed, repeated or reordered capsule visible even at the end of the chain. It also holds
-what is known only at download: the ignition cycle and the time of issue. Its signer is the recorder itself or the
-service that exports; offline nothing else is needed to check it.
+what is known only at download: the time of issue, and the ignition cycle where the recorder itself issues (a store is
+not at the vehicle: None). Its signer is the recorder itself or the service that exports; offline nothing else is
+needed to check it. Raw data that a capsule claims by hash may go along; the manifest lists these too (schema 2).
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ from typing import Final
 
 from contracts.edr import frames
 from contracts.edr.capsule import Signer, certificates_hash, pairs, text, whole
-from contracts.edr.cbor import decode, encode
+from contracts.edr.cbor import Value, decode, encode
 from contracts.edr.errors import MalformedEvidence
 
 MAGIC: Final = b"FSEX\x01"
 SIGNED_PREFIX: Final = b"fleetstream edr export 1\0"
 SCHEMA_VERSION: Final = 1
+WITH_ATTACHMENTS: Final = 2
+"""Schema of a manifest that lists attachments; without any, a manifest has the same bytes as before."""
+
 SCOPES: Final = ("all_held", "selection")
 MAX_CAPSULES: Final = 10_000
+ATTACHMENT: Final = "ATTC"
+"""Tag of a piece that is one whole attachment, after all capsules."""
+
 NOTICE: Final = "telematics record in the format of an event data recorder; not the download of a regulated recorder"
 
 _KEYS: Final = frozenset(
@@ -42,6 +49,7 @@ class Manifest:
     key_id: bytes
     algorithm: str
     certificates_sha256: bytes
+    attachments: tuple[bytes, ...] = ()
 
 
 def build_export(
@@ -51,14 +59,17 @@ def build_export(
     issued_at_ms: int,
     ignition_cycle_download: int | None,
     scope: str = "all_held",
+    attachments: Sequence[bytes] = (),
 ) -> bytes:
-    """One file from (record number, capsule bytes) in the order of their numbers."""
+    """One file from (record number, capsule bytes) in the order of their numbers, and data that they claim."""
     numbers = [number for number, _ in capsules]
     if scope not in SCOPES or len(capsules) > MAX_CAPSULES or numbers != sorted(set(numbers)):
         raise ValueError("capsules must be in rising order of their numbers, at most 10,000, with a known scope")
+    listed = [hashlib.sha256(data).digest() for data in attachments]
     manifest = encode(
         {
-            "schema": SCHEMA_VERSION,
+            "schema": WITH_ATTACHMENTS if listed else SCHEMA_VERSION,
+            **({"attachments": listed} if listed else {}),
             "notice": NOTICE,
             "scope": scope,
             "issued_at_ms": issued_at_ms,
@@ -73,13 +84,15 @@ def build_export(
     pieces = [("MANI", manifest), ("MSIG", signer.sign(SIGNED_PREFIX + manifest))]
     pieces += [("CERT", certificate) for certificate in signer.certificates]
     pieces += [("CAPS", data) for _, data in capsules]
+    pieces += [(ATTACHMENT, data) for data in attachments]
     return frames.write(MAGIC, pieces)
 
 
 def parse_manifest(data: bytes) -> Manifest:
     """The manifest of these CBOR bytes. Raises MalformedEvidence."""
     raw = decode(data)
-    if not isinstance(raw, Mapping) or set(raw) != _KEYS or raw["schema"] != SCHEMA_VERSION:
+    keys = {SCHEMA_VERSION: _KEYS, WITH_ATTACHMENTS: _KEYS | {"attachments"}}
+    if not isinstance(raw, Mapping) or frozenset(raw) != keys.get(_schema(raw)):
         raise MalformedEvidence("the manifest has other keys or another schema than it must", 0)
     download, recorder_id, key_id = raw["ignition_cycle_download"], raw["recorder_id"], raw["key_id"]
     chain, scope = raw["certificates_sha256"], text(raw["scope"])
@@ -101,4 +114,19 @@ def parse_manifest(data: bytes) -> Manifest:
         key_id=key_id,
         algorithm=text(raw["algorithm"]),
         certificates_sha256=chain,
+        attachments=_hashes(raw.get("attachments", [])),
     )
+
+
+def _schema(raw: Mapping[str, Value]) -> int:
+    schema = raw.get("schema")
+    return schema if type(schema) is int else 0
+
+
+def _hashes(value: Value) -> tuple[bytes, ...]:
+    if not isinstance(value, list):
+        raise MalformedEvidence("the list of attachments is none", 0)
+    hashes = tuple(one for one in value if isinstance(one, bytes))
+    if len(hashes) != len(value):
+        raise MalformedEvidence("an attachment's hash is not a byte string", 0)
+    return hashes

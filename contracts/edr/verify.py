@@ -15,9 +15,9 @@ from contracts.edr import frames
 from contracts.edr.capsule import MAGIC as CAPSULE_MAGIC
 from contracts.edr.capsule import NO_PREVIOUS, Capsule, certificates_hash, open_capsule, parse_head, split
 from contracts.edr.errors import BadProfile, MalformedEvidence, RecordOutsideProfile
-from contracts.edr.export import MAGIC, SIGNED_PREFIX, Manifest, parse_manifest
+from contracts.edr.export import ATTACHMENT, MAGIC, SIGNED_PREFIX, Manifest, parse_manifest
 from contracts.edr.profiles import load_profile
-from contracts.edr.record import ATTACHMENTS_PART, EVENT_PART, MISSING_PART, check_record
+from contracts.edr.record import ATTACHMENTS_PART, EVENT_PART, MISSING_PART, Attachment, check_record
 
 
 class EvidenceChecks(Protocol):
@@ -42,6 +42,15 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Attached:
+    """Raw data in the file that a capsule in it claims: the claim, of which record, and the bytes, checked."""
+
+    claim: Attachment
+    record_no: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What an examination found. ``root_sha256``: of who issued the export; a capsule's own: ``root_of``.
 
@@ -53,6 +62,7 @@ class Verdict:
     capsules: tuple[Capsule, ...]
     root_sha256: bytes
     root_pinned: bool
+    attachments: tuple[Attached, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -93,9 +103,10 @@ def verify_export(
     try:
         found = frames.read(MAGIC, data)
         tags = [frame.tag for frame in found]
-        certificates, capsules = tags.count("CERT"), tags.count("CAPS")
-        if not certificates or tags != ["MANI", "MSIG", *["CERT"] * certificates, *["CAPS"] * capsules]:
-            raise MalformedEvidence("pieces are not manifest, signature, certificates, capsules", len(MAGIC))
+        counts = [(tag, tags.count(tag)) for tag in ("CERT", "CAPS", ATTACHMENT)]
+        certificates, capsules = counts[0][1], counts[1][1]
+        if not certificates or tags != ["MANI", "MSIG", *(tag for tag, count in counts for _ in range(count))]:
+            raise MalformedEvidence("pieces are not manifest, signature, certificates, capsules, data", len(MAGIC))
     except MalformedEvidence as bad:
         last = max(len(data) - 1, bad.offset)
         return Verdict((Fault(_SKELETON, str(bad), bad.offset, last),), None, (), b"", False)
@@ -104,8 +115,9 @@ def verify_export(
     manifest = _manifest(found[0], found[1], chain, checks, at_ms, faults)
     opened = [
         _capsule(frame, place, manifest, checks, at_ms, faults)
-        for place, frame in enumerate(found[2 + certificates :], 1)
+        for place, frame in enumerate(found[2 + certificates : 2 + certificates + capsules], 1)
     ]
+    attached = _attached(found[2 + certificates + capsules :], opened, manifest, found[0], faults)
     if manifest is not None:
         _compare_with_manifest(manifest, opened, found[0], faults)
     _follow_chain(opened, manifest, faults)
@@ -113,7 +125,7 @@ def verify_export(
     if trusted_roots_sha256 is not None:
         _trusted(opened, chain[-1], root, trusted_roots_sha256, faults)
     good = tuple(item.capsule for item in opened if item.capsule is not None)
-    return Verdict(tuple(faults), manifest, good, root, trusted_roots_sha256 is not None)
+    return Verdict(tuple(faults), manifest, good, root, trusted_roots_sha256 is not None, attached)
 
 
 def verify_capsule(
@@ -284,6 +296,38 @@ def _compare_with_manifest(
     if sorted(present) == sorted(listed) and present != list(listed):
         moved = next(item for item, want, have in zip(opened, listed, present, strict=True) if want != have)
         faults.append(moved.fault("reordered: another record stands here in the manifest"))
+
+
+def _attached(
+    data: Sequence[frames.Frame],
+    opened: Sequence[_Found],
+    manifest: Manifest | None,
+    listing: frames.Frame,
+    faults: list[Fault],
+) -> tuple[Attached, ...]:
+    """Raw data against the signed claims of the capsules; what a capsule claims need not be in the file."""
+    claims = {
+        one.sha256: (one, item.capsule.head.place.record_no)
+        for item in opened if item.capsule is not None for one in item.capsule.record.attachments
+    }  # fmt: skip
+    attached, present = [], []
+    for number, frame in enumerate(data, 1):
+        digest = hashlib.sha256(frame.payload).digest()
+        claim, record_no = claims.get(digest, (None, 0))
+        what = frame.damage
+        if what is None and digest in present:
+            what = "repeated: the same data stand earlier in the file"
+        elif what is None and (claim is None or claim.size_bytes != len(frame.payload)):
+            what = "no capsule in the file claims data with this hash and size"
+        if what is not None:
+            faults.append(Fault(f"attachment {number}", what, frame.first_byte, frame.last_byte))
+        elif claim is not None:
+            attached.append(Attached(claim, record_no, frame.payload))
+        present.append(digest)
+    if manifest is not None and tuple(present) != manifest.attachments:
+        what = "the attachments in the file are not those that are listed, in their order"
+        faults.append(Fault("manifest, attachments", what, listing.first_byte, listing.last_byte))
+    return tuple(attached)
 
 
 def _follow_chain(opened: Sequence[_Found], manifest: Manifest | None, faults: list[Fault]) -> None:

@@ -23,6 +23,7 @@ from contracts.edr.export import NOTICE
 from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import Verdict, root_of, verify_export
 from contracts.edr.x509 import X509Checks
+from infra.cli.edr_raw import write_raw
 from infra.cli.edr_store import custody_app, export_record, issue_signer, list_records, show_record
 from infra.errors import SetupError
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
@@ -83,6 +84,7 @@ def verify(
         [], help="PEM file, or SHA-256 in hexadecimal, of a root that chains may end in; may be given several times."
     ),
     at: str | None = typer.Option(None, help="Judge the certificates as of this ISO 8601 time instead of now."),
+    raw_to: Path | None = typer.Option(None, help="Folder for the raw data in the file, written only if all holds."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Check every hash, signature, certificate and link of an export, offline. Exits 0 only if all of it holds."""
@@ -96,6 +98,9 @@ def verify(
         show(verdict)
     if not verdict.holds:
         raise typer.Exit(1)
+    if raw_to is not None:
+        for file in write_raw(verdict.attachments, raw_to):
+            typer.echo(f"wrote {file}", err=True)
 
 
 def check_choice(value: str, known: Collection[str], option: str) -> None:
@@ -183,6 +188,15 @@ def report(verdict: Verdict) -> dict[str, Any]:
             for fault in verdict.faults
         ],
         "records": [describe(capsule) for capsule in verdict.capsules],
+        "attachments": [
+            {
+                "record_no": one.record_no,
+                "name": one.claim.name,
+                "sha256": one.claim.sha256.hex(),
+                "bytes": len(one.data),
+            }
+            for one in verdict.attachments
+        ],
     }
 
 
@@ -191,6 +205,8 @@ def show(verdict: Verdict) -> None:
     for fault in verdict.faults:
         typer.echo(f"FAULT {fault}", err=True)
     show_records([describe(capsule) for capsule in verdict.capsules])
+    for one in verdict.attachments:
+        typer.echo(f"record {one.record_no} has {one.claim.name}: {len(one.data)} bytes, as it claims")
     typer.echo(f"issued under root {verdict.root_sha256.hex() or 'unreadable'}")
     for root in sorted({root_of(capsule).hex() for capsule in verdict.capsules}):
         typer.echo(f"sealed under root {root}")

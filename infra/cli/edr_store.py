@@ -101,9 +101,12 @@ def export_record(
     name = _name(record)
 
     async def ask(opened: Reading) -> Any:
-        return await edr.read_record(opened.connection, name), await edr.read_capsule(opened.connection, name)
+        return (
+            await edr.read_record(opened.connection, name), await edr.read_capsule(opened.connection, name),
+            await edr.read_data(opened.connection, name),
+        )  # fmt: skip
 
-    row, capsule = _read(tenant, _request(custody.EXPORT, record, basis, purpose, reference), ask)
+    row, capsule, raw = _read(tenant, _request(custody.EXPORT, record, basis, purpose, reference), ask)
     if row is None or capsule is None:
         raise SetupError(f"No record {record} is held for {tenant}; `fleetstream edr list` shows them")
     files = _stack().authority.signer("evidence-export")
@@ -112,13 +115,14 @@ def export_record(
         raise SetupError("There is no key to sign the export with; nothing was written")
     issued_ms = int(datetime.now(UTC).timestamp() * 1_000)
     data = build_export(
-        [(row["record_no"], capsule)], signer, bytes(row["recorder_id"]), issued_ms, None, "selection"
+        [(row["record_no"], capsule)], signer, bytes(row["recorder_id"]), issued_ms, None, "selection",
+        [bytes(one["data"]) for one in raw],
     )  # fmt: skip
     try:
         out.write_bytes(data)
     except OSError as error:
         raise SetupError(f"{out} cannot be written ({error.strerror}); name another file with --out") from error
-    told = {"file": str(out), "bytes": len(data), "record": record, "trust": row["trust"]}
+    told = {"file": str(out), "bytes": len(data), "record": record, "trust": row["trust"], "attachments": len(raw)}
     typer.echo(
         json.dumps(told) if as_json else f"{out}: {len(data)} bytes; check it with `fleetstream edr verify {out}`"
     )

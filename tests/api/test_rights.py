@@ -53,7 +53,7 @@ CUSTODY = {
     f"/api/v1/edr/{path}"
     for path in (
         "notices", "notices/{event}/position", "records", "records/{record}", "records/{record}/report",
-        "records/{record}/export", "records/{record}/linkage", "custody",
+        "records/{record}/export", "records/{record}/attachments/{attachment}", "records/{record}/linkage", "custody",
     )
 }  # fmt: skip
 """Open to every key and answered through the custody log: ``test_edr`` asks each of them as each role."""

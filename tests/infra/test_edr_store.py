@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ import pytest
 from psycopg import sql
 from typer.testing import CliRunner
 
+from contracts.edr.raw import RAW_MOTION, RawMotion, encode_raw
+from contracts.edr.record import Attachment
+from contracts.edr.wire import pieces_of
 from contracts.tables import ROLE_EVIDENCE
 from infra.ca import DevelopmentCa
 from infra.cli import edr_store
@@ -21,7 +25,7 @@ from infra.custody_check import Examined, examine
 from infra.errors import SetupError
 from stream_jobs.evidence.roots import RootMaker
 from tests.api.fix_api import fleet
-from tests.api.test_edr import Crashed, crashed
+from tests.api.test_edr import BASIS, Crashed, crashed
 from tests.stream_jobs.evidence_kit import NOW_MS
 
 __all__ = ["crashed", "fleet"]
@@ -115,3 +119,36 @@ def test_whatever_is_tampered_with_is_named(
 def found(role_dsn: Callable[[str], str]) -> Examined:
     (examined,) = examine(role_dsn(ROLE_EVIDENCE), "north")
     return examined
+
+
+def test_raw_data_come_out_with_the_export_checked_against_the_claim(
+    crashed: Crashed, call: Callable[..., Any], tmp_path: Path
+) -> None:
+    raw = encode_raw(RawMotion((0, 500), (-1_000, 2), (3, 4), (5, 6), b"\x01\x00"))
+    claim = Attachment(RAW_MOTION, hashlib.sha256(raw).digest(), len(raw))
+    parcel = crashed.recorder.capsule((claim,), source="aftermarket_device")
+    pieces = pieces_of(parcel.event_id, parcel.record_no, RAW_MOTION, raw)
+    assert dict(crashed.desk.take(crashed.recorder, parcel, *pieces).counts) == {"stored": 2}
+    record, file = hashlib.sha256(parcel.capsule).hexdigest(), tmp_path / "raw.fsx"
+    told = json.loads(call("export", record, "--tenant", "north", "--out", str(file), "--json", *WHY).stdout)
+    assert told["attachments"] == 1
+    out = call("verify", str(file), "--raw-to", str(tmp_path / "raw"), "--json")
+    assert out.exit_code == 0
+    (one,) = json.loads(out.stdout)["attachments"]
+    assert (one["record_no"], one["name"], one["sha256"]) == (2, RAW_MOTION, claim.sha256.hex())
+    (table,) = (tmp_path / "raw").iterdir()
+    assert table.read_text() == "after_us,x_mm_s2,y_mm_s2,z_mm_s2,limits\n0,-1000,3,5,1\n500,2,4,6,0\n"
+    address = f"/api/v1/edr/records/{record}/attachments/"
+    with crashed.client("operator", **BASIS) as client, crashed.client("operator") as bare:
+        assert client.get(address + claim.sha256.hex()).content == raw
+        assert client.get(address + "00" * 32).status_code == 404
+        assert client.get(f"/api/v1/edr/records/{crashed.record}/attachments/{claim.sha256.hex()}").status_code == 404
+        assert bare.get(address + claim.sha256.hex()).status_code == 403
+        assert raw in client.get(f"/api/v1/edr/records/{record}/export").content
+    outcomes = [(one["action"], one["outcome"]) for one in crashed.custody()]
+    assert outcomes == [*[("export", "allowed")] * 4, ("export", "refused"), ("export", "allowed")]
+    broken = bytearray(file.read_bytes())
+    broken[-20] ^= 1
+    file.write_bytes(broken)
+    bad = call("verify", str(file), "--raw-to", str(tmp_path / "none"))
+    assert bad.exit_code == 1 and "attachment 1" in bad.stderr and not (tmp_path / "none").exists()

@@ -15,6 +15,9 @@ from contracts.edr.capsule import SIGNED_PREFIX, ChainPlace, open_capsule, seal
 from contracts.edr.cbor import decode, encode
 from contracts.edr.errors import MalformedEvidence, RecordOutsideProfile
 from contracts.edr.export import MAGIC as EXPORT_MAGIC
+from contracts.edr.export import build_export
+from contracts.edr.raw import RAW_MOTION, RawMotion, decode_raw, encode_raw
+from contracts.edr.record import Attachment
 from contracts.edr.verify import Verdict, verify_export
 from contracts.edr.x509 import X509Checks
 from edge_agent.recorder.signing import DeviceSigner
@@ -265,3 +268,50 @@ def test_open_refuses_damage() -> None:
     data[200] ^= 4
     with pytest.raises(MalformedEvidence):
         open_capsule(bytes(data))
+
+
+RAW = RawMotion(tuple(range(0, 4_000, 500)), tuple(range(8)), (0,) * 8, (0,) * 8, bytes(8))
+
+
+def with_raw(listed: bool = True) -> tuple[bytes, bytes]:
+    """An export of one record with its raw motion, and that."""
+    raw = encode_raw(RAW)
+    claim = Attachment(RAW_MOTION, hashlib.sha256(raw).digest(), len(raw))
+    capsule = seal(
+        replace(record(), attachments=(claim,)), PROFILE, ChainPlace(RECORDER_ID, 1, bytes(32), ()), signer()
+    )
+    attachments = (raw,) if listed else ()
+    return build_export([(1, capsule)], signer(), RECORDER_ID, NOW_MS, 9, attachments=attachments), raw
+
+
+def test_raw_data_go_along_and_are_checked_against_the_signed_claim() -> None:
+    data, raw = with_raw()
+    found = verdict(data)
+    assert found.holds and found.manifest is not None and found.manifest.attachments == (hashlib.sha256(raw).digest(),)
+    (one,) = found.attachments
+    assert (one.claim.name, one.record_no, decode_raw(one.data)) == (RAW_MOTION, 1, RAW)
+    plain = verdict(with_raw(listed=False)[0])
+    assert plain.holds and plain.attachments == (), "a claim whose data were not asked for is no fault"
+
+
+def test_one_flipped_bit_in_raw_data_is_noticed_and_its_place_named() -> None:
+    sound, raw = with_raw()
+    first = sound.index(raw) - frames.HEAD_BYTES
+    for at in range(first, len(sound)):
+        flipped = bytearray(sound)
+        flipped[at] ^= 1 << at % 8
+        faults = verdict(bytes(flipped)).faults
+        assert any(fault.first_byte <= at <= fault.last_byte for fault in faults), at
+    resealed = frames.write(EXPORT_MAGIC, [*pieces(sound)[:-1], ("ATTC", raw[:-1] + b"\x01")])
+    assert "attachment 1" in places(resealed) and "no capsule in the file claims" in places(resealed)
+
+
+def test_raw_data_removed_repeated_or_of_nobody() -> None:
+    sound, raw = with_raw()
+    assert "manifest, attachments" in places(frames.write(EXPORT_MAGIC, pieces(sound)[:-1]))
+    repeated = places(frames.write(EXPORT_MAGIC, [*pieces(sound), ("ATTC", raw)]))
+    assert "attachment 2" in repeated and "repeated" in repeated
+    assert "manifest, attachments" in places(frames.write(EXPORT_MAGIC, [*pieces(with_raw(False)[0]), ("ATTC", raw)]))
+    nobodys = build_export(capsules(1), signer(), RECORDER_ID, NOW_MS, 9, attachments=(raw,))
+    assert "no capsule in the file claims" in places(nobodys)
+    assert "skeleton" in places(frames.write(EXPORT_MAGIC, [*pieces(sound)[:-2], *pieces(sound)[:-3:-1]]))
