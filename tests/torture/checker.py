@@ -348,26 +348,24 @@ def _poison(case: Case) -> list[str]:
 def _aside_unknown(case: Case) -> list[str]:
     """Nothing is set aside that nobody sent, and what is a device's own has a cause: its clock, or its clone.
 
-    A heartbeat has one cause only: the store had the epoch from another run of that device before.
+    A heartbeat has one cause only: another run of that device is or was under the same epoch. While the store has not
+    said whose it is, each gateway worker believes the run that it heard first, so the owner's may be refused as well.
     """
     sent = {digest for digests in case.accepted.values() for digest in digests} | case.moved
-    owners = _owners(case)
+    runs = _runs(case)
 
     def explained(one: SetAside) -> bool:
         if one.sha256 not in case.heartbeats:
             return one.sha256 in case.poison or (one.sha256 in sent and one.reason in OWN_REASONS)
         device, epoch, nonce = case.heartbeats[one.sha256]
-        owner = owners.get((device, epoch), nonce)
-        return one.reason == CONFLICT and one.device == device and owner != nonce
+        return one.reason == CONFLICT and one.device == device and bool(runs[device, epoch] - {nonce})
 
     return [f"{one.device} {one.reason} {one.sha256[:12]}" for one in case.aside if not explained(one)]
 
 
-def _owners(case: Case) -> Mapping[tuple[str, int], int]:
-    """Device and epoch to the nonce of the run whose packets the store took, by the log's bytes of the stored rows."""
-    rows = {(row.identity, row.sha256) for row in case.stored}
-    return {
-        (device, epoch): nonce
-        for device, epoch, nonce, seq, digest in ((*record.numbered, record.sha256) for record in case.log)
-        if ((device, epoch, seq), digest) in rows
-    }
+def _runs(case: Case) -> Mapping[tuple[str, int], set[int]]:
+    """Device and epoch to the nonces that were heard under them."""
+    runs: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+    for device, epoch, nonce in (*(record.numbered[:3] for record in case.log), *case.heartbeats.values()):
+        runs[device, epoch].add(nonce)
+    return runs

@@ -226,10 +226,13 @@ def test_a_clones_packets_are_set_aside_one_by_one() -> None:
 
 
 def test_a_clones_heartbeat_is_set_aside_and_no_packet_is_missed() -> None:
-    """It belongs to no journal. Only the run whose packets were not stored may be refused, and only as a conflict."""
+    """It belongs to no journal. It may be refused where two runs use one epoch, and only as a conflict."""
     clone, beat = ("car", 1, 2), SetAside("car", "identity_conflict", "beat")
     case = but(aside=(*honest().aside, beat), heartbeats={"beat": clone})
     assert judge(case).innocent
+    owner = SetAside("car", "identity_conflict", "owner's")
+    both = replace(case, aside=(*case.aside, owner), heartbeats={"beat": clone, "owner's": ("car", 1, 1)})
+    assert judge(both).innocent, "a worker that heard the clone first"
     wrong = {
         "nobody sent it": replace(case, heartbeats={}),
         "it is the owner's": replace(case, heartbeats={"beat": ("car", 1, 1)}),
