@@ -85,6 +85,9 @@ class StreamSettings(BaseSettings):
     evidence_pending_bytes: int = Field(
         default=64 * 1024 * 1024, ge=1024 * 1024, description="raw data of one device that may wait to be whole"
     )
+    evidence_pending_days: float = Field(
+        default=30.0, ge=1.0, description="how long raw data wait for their record after their last piece"
+    )
     metrics_host: str = Field(default="127.0.0.1", description="address of /metrics, /livez and /readyz")
     metrics_port: int = Field(default=19102, ge=0, le=65535, description="their port; 0 takes a free one")
 

@@ -23,6 +23,7 @@ from stream_jobs.evidence.intake import Place, Raw
 from stream_jobs.evidence.metrics import EvidenceMetrics
 from stream_jobs.evidence.roots import RootMaker
 from stream_jobs.evidence.store import EvidenceStore
+from stream_jobs.evidence.waiting import Sweeper
 from stream_jobs.log import plain_consumer
 
 BATCH: Final = 50
@@ -48,6 +49,7 @@ class EvidenceConsumer:
     consumer: Consumer
     store: EvidenceStore
     roots: RootMaker
+    sweeper: Sweeper
     metrics: EvidenceMetrics
     clock_ms: Callable[[], int]
     elapsed_s: Callable[[], float]
@@ -71,7 +73,7 @@ class EvidenceConsumer:
             self.consumer.close()
 
     def step(self) -> None:
-        """One poll and what it brought; now and then the end of a day."""
+        """One poll and what it brought; now and then the end of a day, and data that waited too long."""
         by_partition: dict[tuple[str, int], list[Raw]] = defaultdict(list)
         for message in self.consumer.consume(BATCH, POLL_S):
             _check(message)
@@ -88,6 +90,7 @@ class EvidenceConsumer:
             self._next_roots_s = self.elapsed_s() + ROOTS_EVERY_S
             made = self.roots.end_days(self.clock_ms())
             self.metrics.ended(made)
+            self.metrics.removed(self.sweeper.sweep(self.clock_ms()))
 
     def _raw(self, message: Message, topic: str, partition: int) -> Raw:
         headers = cast("list[tuple[str, bytes]]", message.headers() or [])

@@ -15,6 +15,9 @@ class EvidenceMetrics:
         self._parcels = Counter(f"{prefix}parcels", "parcels by what became of them", ("outcome",), registry=registry)
         self._refused = Counter(f"{prefix}refused", "parcels kept aside", ("reason",), registry=registry)
         self._roots = Counter(f"{prefix}day_roots", "days of logs that got their root", registry=registry)
+        self._removed = Counter(
+            f"{prefix}unclaimed_removed", "raw data removed because no record claimed them", registry=registry
+        )
 
     def took(self, outcome: Outcome) -> None:
         """Count a committed batch."""
@@ -25,3 +28,6 @@ class EvidenceMetrics:
 
     def ended(self, days: int) -> None:
         self._roots.inc(days)
+
+    def removed(self, attachments: int) -> None:
+        self._removed.inc(attachments)

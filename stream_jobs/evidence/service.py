@@ -20,6 +20,7 @@ from stream_jobs.evidence.consumer import EvidenceConsumer, consumer_options
 from stream_jobs.evidence.metrics import EvidenceMetrics
 from stream_jobs.evidence.roots import RootMaker
 from stream_jobs.evidence.store import EvidenceStore
+from stream_jobs.evidence.waiting import Sweeper
 from stream_jobs.evidence.writer import Rules
 from stream_jobs.log import Extent, LogReader
 from stream_jobs.metrics import HealthServer
@@ -48,8 +49,9 @@ def build_consumer(
     """Wire the consumer; it reads nothing before ``assign``."""
     dsn = settings.dsn.get_secret_value()
     rules = Rules(read_roots(settings.evidence_roots), X509Checks(), settings.evidence_pending_bytes)
+    sweeper = Sweeper(dsn, round(settings.evidence_pending_days * 86_400_000))
     return EvidenceConsumer(
-        Consumer(consumer_options(settings.kafka_bootstrap)), EvidenceStore(dsn, rules), RootMaker(dsn),
+        Consumer(consumer_options(settings.kafka_bootstrap)), EvidenceStore(dsn, rules), RootMaker(dsn), sweeper,
         EvidenceMetrics(registry), clock_ms, time.monotonic,
     )  # fmt: skip
 

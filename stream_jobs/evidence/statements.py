@@ -63,8 +63,8 @@ LINKAGE: Final = _insert(
 )
 
 ATTACHMENT: Final = """
-INSERT INTO evidence_attachments (device_key, event_id, sha256, tenant_id, name, size_bytes, pieces)
-VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""
+INSERT INTO evidence_attachments (device_key, event_id, sha256, tenant_id, name, size_bytes, pieces, last_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""
 LOCK_ATTACHMENT: Final = """
 SELECT name, size_bytes, pieces, held_bytes, state, claimed_by FROM evidence_attachments
 WHERE device_key = %s AND event_id = %s AND sha256 = %s FOR UPDATE"""
@@ -77,7 +77,8 @@ SELECT data = %s FROM evidence_pieces WHERE device_key = %s AND event_id = %s AN
 PIECES: Final = """
 SELECT data FROM evidence_pieces WHERE device_key = %s AND event_id = %s AND sha256 = %s ORDER BY number"""
 GROW: Final = """
-UPDATE evidence_attachments SET held_bytes = held_bytes + %s WHERE device_key = %s AND event_id = %s AND sha256 = %s"""
+UPDATE evidence_attachments SET held_bytes = held_bytes + %s, last_at = greatest(last_at, %s)
+WHERE device_key = %s AND event_id = %s AND sha256 = %s"""
 SETTLE: Final = """
 UPDATE evidence_attachments SET state = %s WHERE device_key = %s AND event_id = %s AND sha256 = %s"""
 CLAIMANT: Final = """
@@ -86,6 +87,13 @@ ORDER BY record_no LIMIT 1"""
 CLAIM: Final = """
 UPDATE evidence_attachments SET claimed_by = %s, entry_no = %s
 WHERE device_key = %s AND event_id = %s AND sha256 = %s"""
+
+WAITED_TOO_LONG: Final = """
+SELECT device_key, event_id, sha256, held_bytes FROM evidence_attachments
+WHERE claimed_by IS NULL AND last_at < %s ORDER BY device_key, event_id, sha256 LIMIT %s FOR UPDATE"""
+FORGET_PIECES: Final = "DELETE FROM evidence_pieces WHERE device_key = %s AND event_id = %s AND sha256 = %s"
+FORGET_ATTACHMENT: Final = """
+DELETE FROM evidence_attachments WHERE device_key = %s AND event_id = %s AND sha256 = %s AND claimed_by IS NULL"""
 
 HAS_ASIDE: Final = """
 SELECT FROM evidence_asides WHERE device_key IS NOT DISTINCT FROM %s AND bytes_sha256 = %s AND reason = %s"""

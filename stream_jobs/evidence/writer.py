@@ -170,8 +170,8 @@ class Writer:
 
     def _piece(self, arrival: Arrival, piece: AttachmentPiece, sender: Sender) -> str:
         key = (sender.device_key, piece.event_id, piece.sha256)
-        whole = (piece.name, piece.size_bytes, piece.pieces)
-        self.cursor.execute(sql.ATTACHMENT, (*key, sender.tenant_id, *whole))
+        whole, taken = (piece.name, piece.size_bytes, piece.pieces), at(self.log.now_ms)
+        self.cursor.execute(sql.ATTACHMENT, (*key, sender.tenant_id, *whole, taken))
         row = self.cursor.execute(sql.LOCK_ATTACHMENT, key).fetchone()
         if row is None or row[:3] != whole:
             raise Rejected("piece_conflict", "other pieces of this attachment tell another name or size")
@@ -187,7 +187,7 @@ class Writer:
         if pending is not None and pending[0] + len(piece.data) > self.rules.pending_bytes:
             raise Rejected("attachment_quota", f"{pending[0]} bytes of this device wait to be whole and claimed")
         self.cursor.execute(sql.PIECE, (*key, piece.number, sender.tenant_id, piece.data))
-        self.cursor.execute(sql.GROW, (len(piece.data), *key))
+        self.cursor.execute(sql.GROW, (len(piece.data), taken, *key))
         if held_bytes + len(piece.data) == piece.size_bytes:
             self._finish(arrival, piece, sender)
         return STORED

@@ -17,6 +17,7 @@ from contracts.edr.record import Attachment, ElementValue
 from contracts.edr.wire import CapsuleParcel, pieces_of, read_receipt, receipted_sha256
 from contracts.stamp import Stamp, encode_stamp
 from stream_jobs.evidence.intake import Place, Raw
+from stream_jobs.evidence.waiting import Sweeper
 from stream_jobs.sinks.connection import drop_all
 from tests.contracts.edr.evidence import record
 from tests.stream_jobs.evidence_kit import NOW_MS, Desk, Recorder, make_desk, make_recorders, root_of, signer
@@ -217,6 +218,49 @@ def test_pieces_that_lie_and_pieces_without_end_are_refused(desk: Desk, recorder
     assert dict(desk.take(car, pieces[-1]).counts) == {"stored": 1}
     endless = list(pieces_of(event, 1, "more", b"z" * 150_000))
     assert desk.take(car, *endless).reasons["attachment_quota"] > 0
+
+
+def test_data_that_nobody_claims_free_the_quota_when_they_waited_long_enough(
+    desk: Desk, recorders: dict[str, Recorder]
+) -> None:
+    """A crash whose last piece never came must not refuse every raw recording of that device for ever."""
+    car, day_ms = recorders["north-1"], 86_400_000
+    torn = list(pieces_of(car.capsule().event_id, 1, "imu", bytes(190_000)))
+    raw = b"\1" * 60_000
+    claim = Attachment("imu", hashlib.sha256(raw).digest(), len(raw))
+    later = car.capsule((claim,))
+    pieces = list(pieces_of(later.event_id, later.record_no, "imu", raw))
+    whole = list(pieces_of("ab" * 16 + "-1-1", 1, "imu", b"whole, and of no record"))
+    desk.take(car, *torn[:-1], now_ms=NOW_MS)
+    desk.take(car, *whole, now_ms=NOW_MS + day_ms)
+    assert desk.take(car, later, *pieces, now_ms=NOW_MS + 2 * day_ms).reasons["attachment_quota"] == 1
+    sweeper = Sweeper(desk.store.dsn, 3 * day_ms)
+    assert [sweeper.sweep(NOW_MS + days * day_ms) for days in (3, 4, 4)] == [0, 1, 0]
+    assert desk.rows("SELECT count(*) FROM evidence_pieces WHERE event_id = %s", torn[0].event_id) == [(0,)]
+    again = desk.take(car, *pieces, now_ms=NOW_MS + 4 * day_ms)
+    assert dict(again.counts) == {"repeated": 1, "stored": 1} and receipts(desk)[-1][1] == claim.sha256
+    assert sweeper.sweep(NOW_MS + 99 * day_ms) == 1, "the one that was whole and never claimed"
+    assert desk.rows("SELECT name, state, claimed_by IS NOT NULL FROM evidence_attachments") == [("imu", "whole", True)]
+    assert desk.rows("SELECT count(*) FROM evidence_pieces") == [(2,)]
+    desk.take(car, *torn[:-1], now_ms=NOW_MS + 99 * day_ms)
+    assert sweeper.sweep(NOW_MS + 100 * day_ms) == 0, "sent again, they wait again"
+
+
+def test_claimed_data_stay_whoever_asks(desk: Desk, recorders: dict[str, Recorder]) -> None:
+    car = recorders["north-1"]
+    claim = Attachment("imu", hashlib.sha256(b"raw").digest(), 3)
+    capsule = car.capsule((claim,))
+    desk.take(car, capsule, *pieces_of(capsule.event_id, 1, "imu", b"raw"))
+    forbidden = (
+        "DELETE FROM evidence_pieces", "UPDATE evidence_pieces SET data = 'x'", "DELETE FROM evidence_attachments",
+        "UPDATE evidence_attachments SET claimed_by = NULL", "TRUNCATE evidence_attachments",
+        "CREATE TEMP TABLE evidence_attachments (device_key int, event_id text, sha256 bytea, claimed_by bytea);"
+        " DELETE FROM evidence_pieces",
+    )  # fmt: skip
+    for dsn in (desk.store.dsn, desk.owner_dsn):
+        for statement in forbidden:
+            with psycopg.connect(dsn) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
 
 
 def test_the_log_of_a_tenant_holds_and_is_its_own(desk: Desk, recorders: dict[str, Recorder]) -> None:
