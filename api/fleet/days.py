@@ -26,7 +26,7 @@ from api.fleet.base import (
     sorted_rows,
 )
 from api.fleet.spans import DRIVES, DRIVING, day_of
-from api.fleet.strips import BUCKETS_PER_DAY, beginnings, join, known, runs
+from api.fleet.strips import NOTHING, beginnings, join, known, sessions
 from api.queries.fleet import Vehicle, strips, sums, vehicles
 from api.queries.pool import Connection
 from contracts.signals import catalogue
@@ -201,13 +201,12 @@ class DrivingSessions(StripQuestion):
         names = [asked.day_name(day) for day in range(asked.days)]
         made: list[Row] = []
         for asset, days in told.items():
-            sessions: dict[int, list[int]] = defaultdict(list)
-            for begin, length in runs(join(days, asked.days)):
-                sessions[begin // BUCKETS_PER_DAY].append(length)
             name = known_ones[asset].name
+            found = sessions([days.get(day, NOTHING) for day in range(asked.days)])
             made += [
-                (name, names[day], sum(lengths) / len(lengths) / BUCKETS_PER_HOUR, len(lengths))
-                for day, lengths in sessions.items()
+                (name, names[day], total / often / BUCKETS_PER_HOUR, often)
+                for day, (often, total) in enumerate(found)
+                if often
             ]
         return made
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 BUCKETS_PER_DAY = 144
 NOTHING = "." * BUCKETS_PER_DAY
-_RUN = re.compile("1+")
 
 
 def join(days: dict[int, str], count: int) -> str:
@@ -24,10 +22,22 @@ def known(strip: str) -> int:
     return len(strip) - strip.count(".")
 
 
-def runs(strip: str) -> Iterator[tuple[int, int]]:
-    """(first bucket, number of buckets) of each unbroken run of ``1``; a bucket that tells nothing ends it."""
-    for found in _RUN.finditer(strip):
-        yield found.start(), found.end() - found.start()
+def sessions(days: Sequence[str]) -> list[tuple[int, int]]:
+    """(how many, buckets in all) of unbroken runs of ``1`` by the day on which they begin; also what they last on into
+    later days counts there. A bucket that tells nothing ends a run."""
+    made: list[tuple[int, int]] = []
+    before, owner = "0", 0
+    for day, strip in enumerate(days):
+        plain = strip.replace(".", "0")
+        began, lasting = (before + plain).count("01"), 0
+        if before == "1":
+            lasting = len(plain) - len(plain.lstrip("1"))
+            made[owner] = made[owner][0], made[owner][1] + lasting
+        made.append((began, plain.count("1") - lasting))
+        if began:
+            owner = day
+        before = plain[-1:] or before
+    return made
 
 
 def beginnings(strip: str) -> int:

@@ -74,19 +74,23 @@ GROUP BY p.asset_id, s.exponent"""
 
 STRIPS = (
     PICKED
-    + """
-SELECT b.asset_id, s.day, CASE WHEN b.always THEN s.strip
-    ELSE repeat('.', c.begins) || substr(s.strip, c.begins + 1, c.ends - c.begins) || repeat('.', 144 - c.ends) END
-FROM bound b
-JOIN day_strips s ON s.device_key = b.device_key AND s.mark = (SELECT mark FROM marks WHERE name = %(mark)s)
-    AND s.day >= %(first)s AND s.day < %(last)s
-CROSS JOIN LATERAL (
-    SELECT greatest(0, least(144, coalesce(ceil(extract(epoch FROM lower(b.valid) - midnight) / 600), 0)))::integer
+    + """, drawn AS (
+    SELECT b.asset_id, s.day, s.strip, b.valid, b.always
+    FROM bound b
+    JOIN day_strips s ON s.device_key = b.device_key AND s.mark = (SELECT mark FROM marks WHERE name = %(mark)s)
+        AND s.day >= %(first)s AND s.day < %(last)s
+)
+SELECT asset_id, day, strip FROM drawn WHERE always
+UNION ALL
+SELECT d.asset_id, d.day,
+       repeat('.', c.begins) || substr(d.strip, c.begins + 1, c.ends - c.begins) || repeat('.', 144 - c.ends)
+FROM drawn d CROSS JOIN LATERAL (
+    SELECT greatest(0, least(144, coalesce(ceil(extract(epoch FROM lower(d.valid) - midnight) / 600), 0)))::integer
                AS begins,
-           greatest(0, least(144, coalesce(ceil(extract(epoch FROM upper(b.valid) - midnight) / 600), 144)))::integer
+           greatest(0, least(144, coalesce(ceil(extract(epoch FROM upper(d.valid) - midnight) / 600), 144)))::integer
                AS ends
-    FROM (SELECT s.day::timestamp AT TIME ZONE 'UTC' AS midnight) m) c
-WHERE c.begins < c.ends"""
+    FROM (SELECT d.day::timestamp AT TIME ZONE 'UTC' AS midnight) m) c
+WHERE NOT d.always AND c.begins < c.ends"""
 )
 """A binding has the buckets that begin while it holds, as it has the windows that do."""
 

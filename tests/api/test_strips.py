@@ -10,7 +10,7 @@ import psycopg
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.fleet.strips import NOTHING, beginnings, join, known, overlay, runs
+from api.fleet.strips import NOTHING, beginnings, join, known, overlay, sessions
 from api.queries.fleet import strips
 from api.queries.pool import Store
 from infra.enrol import Enrolment
@@ -23,15 +23,19 @@ STRIP = st.text("01.", max_size=300)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
-@given(STRIP)
-def test_runs_are_what_a_walk_over_the_characters_finds(strip: str) -> None:
-    walked, place = [], 0
-    for character, group in groupby(strip):
+DAYS = st.integers(1, 6).flatmap(lambda size: st.lists(st.text("0111.", min_size=size, max_size=size), max_size=6))
+
+
+@given(DAYS)
+def test_sessions_are_what_a_walk_over_the_characters_finds(days: list[str]) -> None:
+    walked, place = [(0, 0)] * len(days), 0
+    for character, group in groupby("".join(days)):
         length = len(list(group))
         if character == "1":
-            walked.append((place, length))
+            day = place // len(days[0])
+            walked[day] = walked[day][0] + 1, walked[day][1] + length
         place += length
-    assert list(runs(strip)) == walked
+    assert sessions(days) == walked
 
 
 @given(STRIP)
