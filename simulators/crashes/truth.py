@@ -7,6 +7,7 @@ compare with.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -59,6 +60,21 @@ def true_events(scenario: Scenario, profile: Profile) -> list[TrueEvent]:
     """The events of the scenario under the profile's rules, in order."""
     events = _braking_events(scenario, profile) + _impact_events(scenario, profile)
     return sorted(events, key=lambda event: event.time_zero_s)
+
+
+def numbers(events: Sequence[TrueEvent], window_s: float) -> list[tuple[int, float | None]]:
+    """Each event's number in its crash and the seconds since the event before it (None for the first).
+
+    A crash is what begins within ``window_s`` of its first event; ``events`` are in order.
+    """
+    numbered: list[tuple[int, float | None]] = []
+    first_s, number = -math.inf, 0
+    for index, event in enumerate(events):
+        if event.time_zero_s - first_s > window_s:
+            first_s, number = event.time_zero_s, 0
+        number += 1
+        numbered.append((number, None if number == 1 else event.time_zero_s - events[index - 1].time_zero_s))
+    return numbered
 
 
 def _braking_events(scenario: Scenario, profile: Profile) -> list[TrueEvent]:
