@@ -45,7 +45,7 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
 
 MADE_AGAIN: Final = (
     "signals", "archive_files", "archive_offsets", "trimmed_offsets", "expired_packets", "reading_horizons", "finality",
-    "rollup_due", "projections", "packet_feed", "feed_horizons", "finding_rows", "detection_runs", "alert_due", "marks",
+    "rollup_due", "projections", "finding_rows", "detection_runs", "alert_due", "marks",
 )  # fmt: skip
 """Tables that migrating, adopting the archive, the closer, the trimmer, retention and detection fill again (findings
 as far back as the log reaches). The tables of crash records are filled by their own consumer, from topics that are
