@@ -13,7 +13,9 @@ from urllib.parse import unquote
 from api.errors import Forbidden
 from api.queries.edr import enter, name_entry
 from api.queries.pool import Connection, Store
-from contracts.edr.custody import MAX_TEXT, Request, decide
+from contracts.edr.custody import MAX_TEXT, Decision, Request, decide
+
+UNREADABLE = "unreadable_request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +26,20 @@ class Reading:
     entry_no: int
 
 
+async def logged(store: Store, tenant_id: int, asked: Request, unreadable: bool = False) -> tuple[Decision, int]:
+    """Write a wish to read and its answer; the answer and its number. Raises StoreUnavailable: then nothing is read.
+
+    ``unreadable``: the request cannot be understood, so the answer is no whoever asks.
+    """
+    decision = Decision(False, UNREADABLE) if unreadable else decide(asked)
+    async with store.transaction(tenant_id, writable=True) as connection:
+        return decision, await enter(connection, asked, decision)
+
+
 @asynccontextmanager
 async def reading(store: Store, tenant_id: int, asked: Request) -> AsyncIterator[Reading]:
     """Raises Forbidden with the reason, after it was logged; StoreUnavailable when it cannot be logged."""
-    decision = decide(asked)
-    async with store.transaction(tenant_id, writable=True) as connection:
-        entry_no = await enter(connection, asked, decision)
+    decision, entry_no = await logged(store, tenant_id, asked)
     if not decision.allowed:
         raise Forbidden(decision.reason, f"{decision.detail}; the request is entry {entry_no} of the custody log")
     async with store.transaction(tenant_id) as connection:

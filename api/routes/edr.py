@@ -6,12 +6,16 @@ What a record says needs a legal basis with every request: headers ``Legal-Basis
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
+import fastapi
 from fastapi import APIRouter, Depends, Header, Path, Query
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 
-from api.custody import plain, reading
+from api.custody import logged, plain, reading
 from api.edr_records import summary, whole
 from api.edr_shapes import (
     CrashLinkage,
@@ -28,12 +32,48 @@ from api.keys import Caller
 from api.queries import edr
 from api.questions import from_ms, make_cursor, read_cursor, to_ms
 from api.routes.common import PREFIX, AnyCaller, Cursor
-from api.services import Parts
+from api.services import Parts, services
 from contracts.edr import custody
 from contracts.edr.custody import BASES, Request
 from contracts.edr.export import build_export
 
-router = APIRouter(prefix=f"{PREFIX}/edr", tags=["crash records"])
+ACTIONS = {
+    "notices": custody.NOTICES, "position": custody.POSITION, "records": custody.LIST, "show": custody.SHOW,
+    "report": custody.REPORT, "export": custody.EXPORT, "attachment": custody.EXPORT, "linkage": custody.LINKAGE,
+    "custody_log": custody.CUSTODY,
+}  # fmt: skip
+"""What each route of this module reads, by its name."""
+
+
+class LoggedRoute(APIRoute):
+    """A request whose parameters cannot be read is an attempt too: logged as refused, then answered as everywhere."""
+
+    def get_route_handler(self) -> Callable[[fastapi.Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_and_log(request: fastapi.Request) -> Response:
+            try:
+                return await handle(request)
+            except RequestValidationError:
+                caller: Caller = request.state.caller
+                subject = request.path_params.get("record") or request.path_params.get("event") or ""
+                told = {name: request.headers.get(name.replace("_", "-"), "") for name in _TOLD}
+                asked = Basis(**told).request(caller, ACTIONS[self.name], plain(subject)[:200])
+                await logged(services(request).store, caller.tenant_id, asked, unreadable=True)
+                raise
+
+        return handle_and_log
+
+
+async def knocking(request: fastapi.Request, caller: AnyCaller) -> Caller:
+    """Who asks, remembered for ``LoggedRoute``."""
+    request.state.caller = caller
+    return caller
+
+
+Knocking = Annotated[Caller, Depends(knocking)]
+router = APIRouter(prefix=f"{PREFIX}/edr", tags=["crash records"], route_class=LoggedRoute)
+_TOLD = ("legal_basis", "purpose", "legal_reference", "on_behalf_of")
 NEWEST = 2**62
 BINARY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
@@ -67,7 +107,7 @@ Why = Annotated[Basis, Depends(Basis)]
 
 
 @router.get("/notices")
-async def notices(parts: Parts, caller: AnyCaller, why: Why, cursor: Cursor = None, limit: Limit = 100) -> CrashNotices:
+async def notices(parts: Parts, caller: Knocking, why: Why, cursor: Cursor = None, limit: Limit = 100) -> CrashNotices:
     """Crash notices, newest first; new ones come with the live stream."""
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.NOTICES)) as opened:
         rows = await edr.list_notices(opened.connection, _before("notices", cursor), limit + 1)
@@ -77,7 +117,7 @@ async def notices(parts: Parts, caller: AnyCaller, why: Why, cursor: Cursor = No
 
 
 @router.get("/notices/{event}/position")
-async def position(parts: Parts, caller: AnyCaller, why: Why, event: EventId) -> CrashPosition:
+async def position(parts: Parts, caller: Knocking, why: Why, event: EventId) -> CrashPosition:
     """Where to look; for those who send help."""
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.POSITION, event)) as opened:
         row = await edr.read_position(opened.connection, event)
@@ -88,7 +128,7 @@ async def position(parts: Parts, caller: AnyCaller, why: Why, event: EventId) ->
 
 @router.get("/records")
 async def records(
-    parts: Parts, caller: AnyCaller, why: Why, cursor: Cursor = None, limit: Limit = 100,
+    parts: Parts, caller: Knocking, why: Why, cursor: Cursor = None, limit: Limit = 100,
     device: Annotated[str | None, Query(max_length=64, description="of this device only")] = None,
 ) -> CrashRecords:  # fmt: skip
     """That records are held, newest first; what they say needs a legal basis."""
@@ -100,19 +140,19 @@ async def records(
 
 
 @router.get("/records/{record}")
-async def show(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> CrashRecord:
+async def show(parts: Parts, caller: Knocking, why: Why, record: Record) -> CrashRecord:
     """A decoded record: every element of its profile, with unit, resolution, accuracy and mark of its source."""
     return await _read(parts, caller, why, custody.SHOW, record)
 
 
 @router.get("/records/{record}/report")
-async def report(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> CrashRecord:
+async def report(parts: Parts, caller: Knocking, why: Why, record: Record) -> CrashRecord:
     """The same for the report page, which a custody entry tells apart."""
     return await _read(parts, caller, why, custody.REPORT, record)
 
 
 @router.get("/records/{record}/export", response_class=Response, responses=BINARY)
-async def export(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> Response:
+async def export(parts: Parts, caller: Knocking, why: Why, record: Record) -> Response:
     """The signed file that ``fleetstream edr verify`` checks offline."""
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.EXPORT, record)) as opened:
         row = await edr.read_record(opened.connection, bytes.fromhex(record))
@@ -132,7 +172,7 @@ async def export(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> R
 
 
 @router.get("/records/{record}/attachments/{attachment}", response_class=Response, responses=BINARY)
-async def attachment(parts: Parts, caller: AnyCaller, why: Why, record: Record, attachment: Record) -> Response:
+async def attachment(parts: Parts, caller: Knocking, why: Why, record: Record, attachment: Record) -> Response:
     """Raw data that the record claims, by its SHA-256, as the recorder sent it; the export holds it too."""
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.EXPORT, record)) as opened:
         found = await edr.read_data(opened.connection, bytes.fromhex(record), bytes.fromhex(attachment))
@@ -143,7 +183,7 @@ async def attachment(parts: Parts, caller: AnyCaller, why: Why, record: Record, 
 
 
 @router.get("/records/{record}/linkage")
-async def linkage(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> CrashLinkage:
+async def linkage(parts: Parts, caller: Knocking, why: Why, record: Record) -> CrashLinkage:
     """Who, where and when, on a basis that may name the owner."""
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.LINKAGE, record)) as opened:
         row = await edr.read_linkage(opened.connection, bytes.fromhex(record))
@@ -153,7 +193,7 @@ async def linkage(parts: Parts, caller: AnyCaller, why: Why, record: Record) -> 
 
 
 @router.get("/custody")
-async def custody_log(parts: Parts, caller: AnyCaller, why: Why, cursor: Cursor = None, limit: Limit = 100) -> Custody:
+async def custody_log(parts: Parts, caller: Knocking, why: Why, cursor: Cursor = None, limit: Limit = 100) -> Custody:
     """Who read, or was refused to read, what; newest first, this read included."""
     async with reading(parts.store, caller.tenant_id, why.request(caller, custody.CUSTODY)) as opened:
         rows = await edr.list_custody(opened.connection, _before("custody", cursor), limit + 1)

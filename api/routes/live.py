@@ -15,6 +15,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
+from api.custody import logged
 from api.edr_shapes import LiveNotice, notice_shape
 from api.errors import BadQuestion, Unauthorised
 from api.keys import Caller
@@ -23,6 +24,7 @@ from api.questions import find_signal
 from api.routes.common import PREFIX, TelemetryCaller
 from api.services import Parts, Services
 from api.shapes import LiveFrame, LiveValue, quality_name
+from contracts.edr import custody
 
 router = APIRouter(prefix=PREFIX, tags=["live"])
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -66,7 +68,7 @@ async def _events(parts: Services, caller: Caller, header: str | None, mailbox: 
                 yield ": still here\n\n"
                 continue
             frame = mailbox.take()
-            for notice in frame.notices:
+            for notice in frame.notices if await _may_hear(parts, caller, frame) else ():
                 yield _notice(frame.position, notice, parts)
             if frame.reset or frame.values:
                 yield _event("reset" if frame.reset else "values", frame, parts)
@@ -76,6 +78,15 @@ async def _events(parts: Services, caller: Caller, header: str | None, mailbox: 
     finally:
         parts.hub.leave(caller.tenant_id, mailbox)
         parts.seats.give_back(caller.key_id)
+
+
+async def _may_hear(parts: Services, caller: Caller, frame: Frame) -> bool:
+    """Crash notices are read here as from their list: each reading is in the custody log before it happens."""
+    if not frame.notices:
+        return False
+    asked = custody.Request("", caller.key_id, caller.role, custody.NOTICES, purpose="live stream")
+    decision, _ = await logged(parts.store, caller.tenant_id, asked)
+    return decision.allowed
 
 
 async def _still_admitted(parts: Services, header: str | None) -> bool:

@@ -198,6 +198,31 @@ def test_another_tenant_learns_nothing_and_its_attempts_stay_in_its_own_log(cras
     assert tenants == {crashed.fleet.tenants["south"]}
 
 
+def test_a_request_that_cannot_be_read_is_logged_as_refused(crashed: Crashed) -> None:
+    """A probing insurer leaves a trace also when what it sends is no question."""
+    bad = [
+        (f"records/{crashed.record.upper()}", "show", crashed.record.upper()),
+        ("records/'; DROP/report", "report", "'; DROP"), ("records/x/export", "export", "x"),
+        ("records/%00x/linkage", "linkage", "?x"),
+        (f"records/{crashed.record}/attachments/x", "export", crashed.record),
+        ("records?limit=5000", "list", ""), ("notices?limit=none", "notices", ""), ("custody?limit=0", "custody", ""),
+        ("notices/nothing/position", "position", "nothing"), ("records?device=" + "x" * 65, "list", ""),
+    ]  # fmt: skip
+    with crashed.client("insurer", Purpose="probing") as client:
+        for address, _, _ in bad:
+            assert client.get(f"/api/v1/edr/{address}").status_code == 422, address
+    log = crashed.custody()
+    assert [(one["action"], one["subject"]) for one in log] == [(action, subject) for _, action, subject in bad]
+    assert {(one["role"], one["outcome"], one["reason"]) for one in log} == {
+        ("insurer", "refused", "unreadable_request")
+    }  # fmt: skip
+    assert crashed.desk.rows("SELECT DISTINCT purpose FROM evidence_custody") == [("probing",)]
+    stranger = crashed.server.client("nobody's key")
+    with stranger:
+        assert stranger.get(f"/api/v1/edr/records/{crashed.record.upper()}").status_code == 401
+    assert len(crashed.custody()) == len(log)
+
+
 def test_without_a_log_there_is_no_reading(crashed: Crashed, schema_dsn: str) -> None:
     with psycopg.connect(schema_dsn, autocommit=True) as owner:
         owner.execute("ALTER TABLE evidence_custody ADD CONSTRAINT broken CHECK (false) NOT VALID")
@@ -215,6 +240,8 @@ def test_a_notice_reaches_the_live_stream_at_once_and_only_its_tenant(crashed: C
         second = crashed.recorder.capsule(source="aftermarket_device")
         crashed.desk.take(crashed.recorder, crashed.recorder.notice(second.event_id))
         event = next(heard)
+        read = [(one["role"], one["action"], one["outcome"]) for one in crashed.custody()]
+        assert read == [("operator", "notices", "allowed")], "logged before it is told, and only to whom it is told"
         assert event.name == "notice" and event.data["notice"]["event_id"] == second.event_id
         assert event.data["notice"]["asset"] == "Car 1" and "latitude" not in str(event.data)
         crashed.fleet.latest("south-1", 1, datetime.now(UTC), 7.0)
