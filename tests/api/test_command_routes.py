@@ -73,7 +73,7 @@ def test_what_is_not_on_the_menu_is_told(server: Server, fleet: Fleet, body: dic
         answer = client.post(PATH, json=body)
         assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (422, parameter)
         assert {one["kind"] for one in client.get("/api/v1/command-kinds").json()["items"]} == {
-            "ping", "flush", "resync", "sampling",
+            "ping", "flush", "resync", "sampling", "notice",
         }  # fmt: skip
 
 

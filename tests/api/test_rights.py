@@ -48,6 +48,12 @@ ALLOWED = {
     "/api/v1/commands": EVIDENCE,
     "/api/v1/quarantine": EVIDENCE,
     "/api/v1/dead-letters": EVIDENCE,
+    "/api/v1/findings": TELEMETRY,
+    "/api/v1/alerts": EVIDENCE,
+    "/api/v1/alerts/precision": EVIDENCE,
+    "/api/v1/work-orders": EVIDENCE,
+    "/api/v1/alert-channels": EVIDENCE,
+    "/api/v1/assets/{name}/care": TELEMETRY,
 }
 CUSTODY = {
     f"/api/v1/edr/{path}"
@@ -64,6 +70,12 @@ FLEET = {
 }  # fmt: skip
 """Asked as each role in ``test_groups`` and ``test_letters``."""
 """Named by a device or a command that must exist: ``test_command_routes`` asks them as each role."""
+ALERTS = {
+    "/api/v1/findings/{finding_id}", "/api/v1/alerts/{alert_id}", "/api/v1/alerts/{alert_id}/transitions",
+    "/api/v1/alerts/{alert_id}/work-order", "/api/v1/alert-channels/{channel_id}",
+    "/api/v1/alert-channels/{channel_id}/deliveries",
+}  # fmt: skip
+"""Named by what must exist: ``test_alerts`` and ``test_courier`` ask them as several roles."""
 PUBLIC = {"/livez", "/readyz", "/metrics", "/version", "/api/v1/openapi.json"}
 
 
@@ -92,7 +104,7 @@ def problem(response: httpx.Response, status: int) -> dict[str, Any]:
 
 
 def test_no_route_is_forgotten(fleet: Fleet) -> None:
-    assert set(paths(fleet)) == set(ALLOWED) | PUBLIC | CUSTODY | COMMANDS | FLEET
+    assert set(paths(fleet)) == set(ALLOWED) | PUBLIC | CUSTODY | COMMANDS | FLEET | ALERTS
 
 
 @pytest.mark.parametrize(
