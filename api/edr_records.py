@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from api.edr_shapes import Accuracy, CrashAttachment, CrashElement, CrashRecord, CrashSummary
+from contracts.edr.custody import ANONYMOUS_BASES
 from contracts.edr.elements import Element
 from contracts.edr.profiles import Profile, load_profile
 
@@ -15,6 +16,17 @@ Row = Mapping[str, Any]
 
 def summary(row: Row) -> CrashSummary:
     return CrashSummary(**{name: row[name] for name in CrashSummary.model_fields})
+
+
+def masked(row: Row, basis: str) -> dict[str, Any]:
+    """A record's row as this basis may see it: under research nobody is identified."""
+    hidden = ("device", "asset", "received_at", "stored_at") if basis in ANONYMOUS_BASES else ()
+    return {**row, **dict.fromkeys(hidden)}
+
+
+def file_name(row: Row) -> str:
+    """Of an export; by the record's hash where the device is not told."""
+    return f"{row['device'] or row['record'][:16]}-{row['record_no']}.fsx"
 
 
 def whole(row: Row, elements: Sequence[Row], claimed: Mapping[str, str], entry_no: int) -> CrashRecord:

@@ -79,7 +79,10 @@ class CrashLinkage(CrashPosition):
 
 
 class CrashSummary(Shape):
-    """That a record is held, and how; what it says needs a legal basis. ``record`` is its SHA-256."""
+    """That a record is held, and how; what it says needs a legal basis. ``record`` is its SHA-256.
+
+    Read for research, ``device``, ``asset`` and the times are null: nobody is identified.
+    """
 
     model_config = example(
         record=SHA, device="car-001", asset="Car 1", event_id=EVENT, recorder="000102030405060708090a0b0c0d0e0f",
@@ -88,7 +91,7 @@ class CrashSummary(Shape):
     )  # fmt: skip
 
     record: str
-    device: str
+    device: str | None
     asset: str | None
     event_id: str
     recorder: str
@@ -102,8 +105,8 @@ class CrashSummary(Shape):
     trust: str = Field(description="root: certificates end in a trusted root; simulated: worth nothing as evidence")
     chain: str = Field(description="first, follows (its predecessor is held) or apart (it is not held here)")
     replaced: bool = Field(description="a later record of the same event is held")
-    received_at: datetime
-    stored_at: datetime
+    received_at: datetime | None
+    stored_at: datetime | None
 
 
 class CrashRecords(Shape):

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from api.custody import logged, plain, reading
-from api.edr_records import summary, whole
+from api.edr_records import file_name, masked, summary, whole
 from api.edr_shapes import (
     CrashLinkage,
     CrashNotices,
@@ -166,7 +166,7 @@ async def export(parts: Parts, caller: Knocking, why: Why, record: Record) -> Re
         [(row["record_no"], capsule)], parts.signer, bytes(row["recorder_id"]), to_ms(parts.now()), None, "selection",
         [bytes(one["data"]) for one in raw],
     )  # fmt: skip
-    name = f"{row['device']}-{row['record_no']}.fsx"
+    name = file_name(masked(row, why.basis))
     headers = {"Content-Disposition": f'attachment; filename="{name}"', "Custody-Entry": str(opened.entry_no)}
     return Response(data, media_type="application/octet-stream", headers=headers)
 
@@ -210,7 +210,7 @@ async def _read(parts: Parts, caller: Caller, why: Basis, action: str, record: s
         attachments = await edr.read_attachments(opened.connection, name)
     if row is None:
         raise _no_record()
-    return whole(row, elements, attachments, opened.entry_no)
+    return whole(masked(row, why.basis), elements, attachments, opened.entry_no)
 
 
 def _no_record() -> NotFound:

@@ -27,6 +27,9 @@ NAMING_BASES: Final = frozenset({"owner_consent", "court_order", "emergency"})
 UNREFERENCED_BASES: Final = frozenset({"emergency"})
 """Bases without a document to refer to; the others name theirs (a consent's or docket's number)."""
 
+ANONYMOUS_BASES: Final = frozenset({"research"})
+"""Bases under which a record is shown without the device, the asset and the hour that lead to somebody."""
+
 LIST, NOTICES, POSITION, CUSTODY = "list", "notices", "position", "custody"
 SHOW, REPORT, EXPORT, LINKAGE = "show", "report", "export", "linkage"
 OVERVIEW_ACTIONS: Final = {

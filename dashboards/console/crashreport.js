@@ -25,7 +25,7 @@ export function reportView(root, shell, record) {
     try {
       const body = await get(`/edr/records/${record}/report`, {}, stop.signal, headers);
       page.replaceChildren(...drawn(body, headers, record, shell));
-      document.title = `Crash record ${body.summary.record_no} of ${body.summary.asset ?? body.summary.device} · Fleetstream`;
+      document.title = `Crash record ${body.summary.record_no} of ${vehicle(body.summary)} · Fleetstream`;
     } catch (error) {
       if (error instanceof Problem && error.status !== 401) text(told, error.message);
       else shell.failed(error, page);
@@ -56,12 +56,12 @@ function drawn(body, headers, record, shell) {
   const { summary } = body;
   const told = el("p", { class: "form-error", role: "alert" });
   const fetched = el("button", { type: "button", class: "quiet" }, "Download export");
-  fetched.addEventListener("click", () => download(`/edr/records/${record}/export`, headers, `${summary.device}-${summary.record_no}.fsx`)
+  fetched.addEventListener("click", () => download(`/edr/records/${record}/export`, headers, `${summary.device ?? record.slice(0, 16)}-${summary.record_no}.fsx`)
     .catch((error) => (error.status === 401 ? shell.failed(error) : text(told, error.message))));
   const print = el("button", { type: "button", class: "primary" }, "Print");
   print.addEventListener("click", () => window.print());
   return [
-    el("div", { class: "head" }, el("div", {}, el("h1", {}, `Crash record ${summary.record_no} of ${summary.asset ?? summary.device}`),
+    el("div", { class: "head" }, el("div", {}, el("h1", {}, `Crash record ${summary.record_no} of ${vehicle(summary)}`),
       el("p", { class: "muted lead" }, `${body.profile_title} (${summary.profile}, version ${summary.profile_version})`)),
     el("div", { class: "tools" }, fetched, print)), told,
     el("p", { class: "regulated" }, el("b", {}, "A telematics record, not the regulated download. "), `This is a ${body.notice}.`,
@@ -71,14 +71,18 @@ function drawn(body, headers, record, shell) {
   ];
 }
 
+function vehicle(summary) {
+  return summary.asset ?? summary.device ?? "a vehicle not named";
+}
+
 function facts(body) {
   const { summary, event } = body;
   const rows = [
-    ["Device", summary.device], ["Source", summary.source.replaceAll("_", " ")], ["Trigger", summary.trigger.replaceAll("_", " ")],
+    ["Device", summary.device ?? "not told on this basis"], ["Source", summary.source.replaceAll("_", " ")], ["Trigger", summary.trigger.replaceAll("_", " ")],
     ["Time zero", event.time_zero_rule.replaceAll("_", " ")], ["Event", `${event.event_number}${event.since_previous_us === null ? "" : `, ${event.since_previous_us / 1e6} s after the one before`}`],
     ["End of event", event.end_after_us === null ? "not reached" : `${event.end_after_us / 1000} ms after time zero`],
     ["Ignition cycle", String(event.ignition_cycle_crash)], ["State", `${summary.complete ? "complete" : "incomplete"}${summary.locked ? `, locked by ${event.lock_reason.replaceAll("_", " ")}` : ""}`],
-    ["Received", moment(Date.parse(summary.received_at))], ["Signature", `${body.algorithm}, key ${body.key_id}, ${summary.trust === "root" ? "ends in a trusted root" : "simulated"}`],
+    ["Received", summary.received_at ? moment(Date.parse(summary.received_at)) : "not told on this basis"], ["Signature", `${body.algorithm}, key ${body.key_id}, ${summary.trust === "root" ? "ends in a trusted root" : "simulated"}`],
     ["Chain", { first: "first record", follows: "follows the record before", apart: "the record before is not held here" }[summary.chain]],
     ["SHA-256", summary.record], ["Custody entry", String(body.custody_entry)],
   ];

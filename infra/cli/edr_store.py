@@ -63,7 +63,7 @@ def show_record(
     as_json: bool = JSON_OPTION,
 ) -> None:  # fmt: skip
     """Decode one record: every element with unit, accuracy and mark of its source."""
-    from api.edr_records import whole
+    from api.edr_records import masked, whole
     from api.queries import edr
 
     name = _name(record)
@@ -72,7 +72,7 @@ def show_record(
         row = await edr.read_record(opened.connection, name)
         elements = await edr.read_elements(opened.connection, name)
         attachments = await edr.read_attachments(opened.connection, name)
-        return row and whole(row, elements, attachments, opened.entry_no)
+        return row and whole(masked(row, basis), elements, attachments, opened.entry_no)
 
     found = _read(tenant, _request(custody.SHOW, record, basis, purpose, reference), ask)
     if found is None:
@@ -81,7 +81,9 @@ def show_record(
         typer.echo(found.model_dump_json())
         return
     summary = found.summary
-    typer.echo(f"{summary.device} record {summary.record_no}: {found.profile_title}; {found.notice}")
+    typer.echo(
+        f"{summary.device or 'a device not named'} record {summary.record_no}: {found.profile_title}; {found.notice}"
+    )
     typer.echo(f"source {summary.source}, trigger {summary.trigger}, chain {summary.chain}, {summary.trust}, "
                f"custody entry {found.custody_entry}")  # fmt: skip
     for element in found.elements:

@@ -186,6 +186,22 @@ def test_where_to_look_by_role_and_who_by_basis(crashed: Crashed) -> None:
             assert refused.status_code == 403 and refused.json()["code"] == "basis_names_nobody"
 
 
+def test_research_identifies_nobody(crashed: Crashed) -> None:
+    address = f"/api/v1/edr/records/{crashed.record}"
+    with crashed.client("insurer", **{**BASIS, "Legal-Basis": "research"}) as client:
+        for path in ("", "/report"):
+            body = client.get(address + path)
+            told = body.json()["summary"]
+            assert [told[name] for name in ("device", "asset", "received_at", "stored_at")] == [None] * 4
+            assert "north-1" not in body.text and "Car 1" not in body.text and body.json()["elements"]
+        export = client.get(f"{address}/export")
+        assert export.headers["content-disposition"] == f'attachment; filename="{crashed.record[:16]}-1.fsx"'
+        assert b"north-1" not in export.content and verify_export(export.content, X509Checks(), NOW_MS).holds
+    with crashed.client("insurer", **BASIS) as client:
+        told = client.get(address).json()["summary"]
+        assert (told["device"], told["asset"]) == ("north-1", "Car 1") and told["received_at"] and told["stored_at"]
+
+
 def test_another_tenant_learns_nothing_and_its_attempts_stay_in_its_own_log(crashed: Crashed) -> None:
     with crashed.client("admin", "south", **BASIS) as client:
         for address, action in crashed.addresses().items():
