@@ -33,6 +33,7 @@ from simulators.crashes.scenarios import SCENARIOS
 JSON_OPTION = typer.Option(False, "--json", help="Print JSON instead of words.")
 MAX_FILE_BYTES = 512 * 1024 * 1024
 WHY = "--basis owner_consent --reference 'consent 12' --purpose 'claim 4711'"
+NOT_AT_THE_VEHICLE = "not known, since this export was issued by a store and not at the vehicle"
 SENSORS = {"straight": BUMPER, "askew": ASKEW, "saturating": SHORT}
 
 app = typer.Typer(help="Crash records: list, show, export, verify, custody, simulate.", no_args_is_help=True)
@@ -205,6 +206,9 @@ def show(verdict: Verdict) -> None:
     for fault in verdict.faults:
         typer.echo(f"FAULT {fault}", err=True)
     show_records([describe(capsule) for capsule in verdict.capsules])
+    if verdict.manifest is not None:
+        cycle = verdict.manifest.ignition_cycle_download
+        typer.echo(f"ignition cycle at download: {NOT_AT_THE_VEHICLE if cycle is None else cycle}")
     for one in verdict.attachments:
         typer.echo(f"record {one.record_no} has {one.claim.name}: {len(one.data)} bytes, as it claims")
     typer.echo(f"issued under root {verdict.root_sha256.hex() or 'unreadable'}")

@@ -76,6 +76,7 @@ def test_list_show_export_verify_and_the_custody_of_all_that(
     file = tmp_path / "one.fsx"
     assert call("export", record, "--tenant", "north", "--out", str(file), *WHY).exit_code == 0
     assert json.loads(call("verify", str(file), "--json").stdout)["holds"] is True
+    assert "ignition cycle at download: not known, since" in call("verify", str(file)).stdout
     missing = call("show", "00" * 32, "--tenant", "north", *WHY)
     assert isinstance(missing.exception, SetupError)
     log = json.loads(call("custody", "list", "--tenant", "north", "--json").stdout)
