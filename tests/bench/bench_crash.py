@@ -82,7 +82,8 @@ def run() -> Report:
     home = Path(tempfile.mkdtemp(prefix="fleetstream-bench-"))
     ports = PortSettings(**dict.fromkeys(PortSettings.model_fields, 0))
     try:
-        with running_stack(InfraSettings(home=home, cache=default_cache(), ports=ports)) as session:
+        settings = InfraSettings(home=home, cache=default_cache(), ports=ports, detection=False)
+        with running_stack(settings) as session:
             _measure(session, home / "bench", report)
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -39,7 +39,7 @@ def run() -> Report:
     report = Report("The whole line")
     home = Path(tempfile.mkdtemp(prefix="fleetstream-bench-"))
     ports = PortSettings(**dict.fromkeys(PortSettings.model_fields, 0))
-    settings = InfraSettings(home=home, cache=default_cache(), ports=ports)
+    settings = InfraSettings(home=home, cache=default_cache(), ports=ports, detection=False)
     try:
         with running_stack(settings) as session:
             _measure(session, report)
