@@ -39,9 +39,12 @@ def send(
     """Produce (key, value, header value) durably."""
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "acks": "all", "linger.ms": 5,
+            "bootstrap.servers": bootstrap,
+            "partitioner": "murmur2_random",
+            "acks": "all",
+            "linger.ms": 5,
             "enable.idempotence": True,  # in order, as the gateway writes
-        }  # fmt: skip
+        }
     )
     for key, value, stamp in frames:
         headers: list[tuple[str, str | bytes | None]] = [] if stamp is None else [(header, stamp)]
