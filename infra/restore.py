@@ -32,7 +32,7 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
         ("device_commands", "device_command_changes"),
     "since when a gap of the ledger stood and how it ended: gaps that still stand are found and dated anew":
         ("ledger_gaps",),
-    "who sent dead letters again, and the epochs reserved for it: a letter rescued before and again after is stored twice":
+    "who sent dead letters again, and the epochs reserved for it: a letter rescued before and after is stored twice":
         ("resubmissions", "rescue_epochs"),
     "what devices said they had forgotten: those packets are missing again until `resync` asks anew": ("agent_gaps",),
     "what people did with alerts and found, where messages go: findings are found again, their alerts are new":

@@ -13,7 +13,6 @@ from typing import Any
 
 import psycopg
 import typer
-from rich.markup import escape
 
 from api.errors import BadQuestion, NotFound
 from api.fleet.asking import Parameters, ask, find_question
@@ -109,8 +108,8 @@ def _tenant_id(dsn: str, tenant: str | None) -> int:
 
 
 def _shown(cell: object) -> object:
-    """Shorter numbers; brackets in names are names, no mark-up."""
-    return round(cell, 3) if isinstance(cell, float) else escape(cell) if isinstance(cell, str) else cell
+    """Shorter numbers."""
+    return round(cell, 3) if isinstance(cell, float) else cell
 
 
 def _safe(cell: object) -> object:

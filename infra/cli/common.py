@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from infra.ca import DevelopmentCa
@@ -57,5 +58,5 @@ def print_table(columns: list[str], rows: list[list[Any]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*("" if value is None else str(value) for value in row))
+        table.add_row(*("" if value is None else escape(str(value)) for value in row))
     Console().print(table)
