@@ -89,7 +89,7 @@ def records(
 @needs_recordings
 @pytest.mark.parametrize("file", FILES, ids=[file.name.removesuffix(".csv.gz") for file in FILES])
 def test_a_real_drive_gives_no_crash_record(file: Path) -> None:
-    """Emergency stops, ice and a jam under every profile. UN R169 wants records of hard braking and of the last stop too: those, and nothing else."""
+    """UN R169 wants records of hard braking and of the last stop too: those, and nothing else."""
     found = records(file, PROFILE_NAMES if any(word in file.name for word in HARD) else (DEFAULT, HEAVY))
     heavy = found.pop(HEAVY)
     assert set(heavy) <= BRAKING and all(not triggers for triggers in found.values()), (found, heavy)
