@@ -25,6 +25,7 @@ from contracts.stamp import STAMP_HEADER
 from contracts.topics import Topics
 from infra.cli.config import line_of
 from infra.cli.main import MENU
+from infra.cli.main import app as menu
 from infra.processes import FREE_PORTS, free_ports, running
 from infra.settings import InfraSettings, PortSettings
 from infra.state import read_state
@@ -218,9 +219,8 @@ def test_every_command_of_the_menu_shows_an_example() -> None:
     for name, module in MENU:
         if not (Path(__file__).parents[2] / f"{module.replace('.', '/')}.py").exists():
             pytest.fail(f"{name}: {module} is missing")
-        answer = run({"NO_COLOR": "1"}, name, "--help")
-        assert answer.returncode == 0, name
-        assert "\x1b[" not in answer.stdout
+        answer = CliRunner().invoke(menu, [name, "--help"])
+        assert answer.exit_code == 0, name
         app = importlib.import_module(module).app
         if app.registered_callback is None:
             assert "Example:" in answer.stdout, name
@@ -229,6 +229,11 @@ def test_every_command_of_the_menu_shows_an_example() -> None:
             command = one.name or one.callback.__name__.replace("_", "-")
             told = CliRunner().invoke(app, [command, "--help"])
             assert told.exit_code == 0 and "Example:" in told.stdout, f"{name} {command}"
+
+
+def test_help_of_a_real_process_has_no_colours_when_asked() -> None:
+    answer = run({"NO_COLOR": "1"}, "status", "--help")
+    assert answer.returncode == 0 and "Example:" in answer.stdout and "\x1b[" not in answer.stdout
 
 
 def test_config_check_names_the_line(tmp_path: Path) -> None:
