@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,8 @@ def test_disorder_within_the_watermark_changes_nothing() -> None:
 def test_one_moment_after_the_other_says_the_same() -> None:
     """The slow way: cells in a dictionary, one call of detector and accumulator per moment of one device."""
     samples = log(3)
-    expected = sorted((number, *one) for number, one in enumerate([HOT, DRIFT]) for one in _slowly(samples, one))
+    deployed = enumerate([HOT, DRIFT])
+    expected = sorted((number, *said) for number, one in deployed for said in _slowly(samples, one))
     found = told_of(samples, [])[0]
     assert [
         (int(row["deployment"]), int(row["device"]), int(row["lane"]), int(row["started_ms"]), int(row["readings"]),
@@ -163,7 +165,8 @@ def _slowly(samples: Rows, deployment: Deployment) -> list[tuple[float, ...]]:
 
 def _cells(mine: Rows, signals: tuple[int, ...]) -> list[tuple[int, list[float]]]:
     """What is not late, by second."""
-    newest, before, packet, held = -1, -1, -1, {}
+    newest, before, packet = -1, -1, -1
+    held: dict[tuple[int, int], Any] = {}
     for row in mine:
         if row["seq"] != packet:
             packet, before = row["seq"], newest
