@@ -29,14 +29,15 @@ def test_the_onset_is_dated_within_a_tenth_of_a_second(mps2: float, phase_us: in
 
 @given(st.integers(0, 999_999), st.floats(4.0, 9.0))
 def test_a_speed_told_once_a_second_suffices_for_the_trigger_but_not_for_a_shock(phase_us: int, mps2: float) -> None:
-    """How well it dates it is another matter: half a second then."""
+    """How well it dates it is another matter: an interval that is braked in part may stay below the limit (3.25 of
+    4 m/s² are 0.81 s of one), then the middle of the next one is taken for the beginning."""
     braked, shaken = SpeedTriggers(load_profile("un-r169")), SpeedTriggers(load_profile("un-r169"))
     events, others, begun_us = [], [], 5_000_000
     for at_us in range(phase_us, 9_500_000, 1_000_000):
         events += braked.on_speed(at_us, max(0.0, 120 - 3.6 * mps2 * max(0, min(at_us - begun_us, 3_000_000)) / 1e6))
         others += shaken.on_speed(at_us, 80.0 if at_us < begun_us else 40.0)
     assert [event.trigger for event in events] == ["sustained_deceleration"] and others == []
-    assert events[0].time_zero_us == pytest.approx(begun_us, abs=1_000_000)
+    assert events[0].time_zero_us == pytest.approx(begun_us, abs=1_320_000)
 
 
 def test_without_enough_readings_the_coarse_instant_stands() -> None:
