@@ -42,7 +42,8 @@ from simulators.crashes.source import CrashDrive
 from simulators.plan import write_plan
 from tests.bench.figures import Figure, Report
 
-CRASHES, OUTAGES = 20, 3
+CRASHES, OUTAGES = 60, 3
+EVERY_S = 2.0
 LOAD_DEVICES = 150
 SKIP_S = 20.0
 """The drive begins three seconds before the impact."""
@@ -99,13 +100,13 @@ def _measure(session: Session, folder: Path, report: Report) -> None:
     enrol_devices(session.stack, [*enrolments_of(plan), *crashers], lambda: False)
     names = [one.device for one in crashers]
     write_plan(folder / "plan.json", plan)
-    with _load(folder / "plan.json", seconds=CRASHES * 3 + 45):
+    with _load(folder / "plan.json", seconds=int(CRASHES * EVERY_S) + 45):
         delays = _notices(session, folder, names[:CRASHES])
     waits = [outage(session, folder, name) for name in names[CRASHES:]]
     delays.sort()
     at = (
-        f"{len(delays)} of {CRASHES} crashes, one every 3 s, {LOAD_DEVICES} devices with 10 signals at 10 Hz beside "
-        "them; from the beginning of the pulse"
+        f"{len(delays)} of {CRASHES} crashes, one every {EVERY_S:.0f} s, {LOAD_DEVICES} devices with 10 signals at "
+        "10 Hz beside them; from the beginning of the pulse"
     )
     offline = "crash while offline, clocks 10 min ahead, then the broker's address answers; real everything else"
     report.figures += [
@@ -133,7 +134,7 @@ def _notices(session: Session, folder: Path, names: list[str]) -> list[float]:
     for name in names:
         drivers.append(threading.Thread(target=_drive, args=(session, folder, name, begun), daemon=True))
         drivers[-1].start()
-        time.sleep(3.0)
+        time.sleep(EVERY_S)
     for driver in drivers:
         driver.join(PATIENCE_S)
     with suppress(RuntimeError):  # what never came is a figure of its own
