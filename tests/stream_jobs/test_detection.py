@@ -70,8 +70,7 @@ def outbox(line: Line) -> list[Any]:
 def test_the_stream_finds_what_numpy_finds(heart: Line) -> None:
     """First one detector alone; then the whole set, deployed later, in small batches, torn behind a commit."""
     sent = drives(heart.devices)
-    for one in sent:
-        heart.send([(one.device.name, *one.frame)])
+    heart.send([(one.device.name, *one.frame) for one in sent])
     expected = offline(sent)
     assert {row[2] for row in expected.values()} == {"car-coolant", "car-charging"} and len(expected) >= 2
     alone = Detection(heart, Shard(DEPLOYED[:1], WAIT_MS))
