@@ -55,7 +55,7 @@ class Detection:
         for _ in range(2):
             running = query.start(self.line.spark, plan, options, folder, trigger, sink)
             with contextlib.suppress(StreamingQueryException):
-                assert running.awaitTermination(120)
+                assert running.awaitTermination(300)
             if not query.ended_by_reporting(running):
                 break
         error = running.exception()
