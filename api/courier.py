@@ -172,4 +172,5 @@ def quiet_hours(due: DueDelivery) -> QuietHours | None:
 
 
 def notice_of(due: DueDelivery) -> Notice:
+    """What may be told of it: neither secret nor target."""
     return Notice(**{field.name: getattr(due, field.name) for field in fields(Notice)})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -138,38 +139,18 @@ def harmless(text: str) -> str:
     return "'" + text if text.startswith(FORMULA_STARTS) else text
 
 
-class ArrowStream:
-    """Record batches; words are dictionaries, which a batch replaces when its words are others."""
+class _Columnar(ABC):
+    """Record batches go into a writer of theirs; what it has written leaves with each part."""
 
     def __init__(self, layout: Layout) -> None:
-        import pyarrow as pa
-
-        self._layout = layout
-        self._drain = Drain()
-        self._writer = pa.ipc.new_stream(self._drain, _schema(layout))
-
-    def head(self) -> bytes:
-        return self._drain.take()
-
-    def part(self, columns: Part) -> bytes:
-        self._writer.write_batch(_batch(columns, self._layout))
-        return self._drain.take()
-
-    def tail(self) -> bytes:
-        self._writer.close()
-        return self._drain.take()
-
-
-class Parquet:
-    """A row group per part; only the footer, which is short, waits for the end."""
-
-    def __init__(self, layout: Layout) -> None:
-        import pyarrow.parquet as pq
-
         self._layout = layout
         self._drain = Drain()
         file: Any = self._drain
-        self._writer = pq.ParquetWriter(file, _schema(layout), compression="zstd")
+        self._writer = self._open(file, _schema(layout))
+
+    @abstractmethod
+    def _open(self, file: Any, schema: Any) -> Any:
+        """A writer with ``write_batch`` and ``close``; here, so that only such answers load Arrow."""
 
     def head(self) -> bytes:
         return self._drain.take()
@@ -181,6 +162,24 @@ class Parquet:
     def tail(self) -> bytes:
         self._writer.close()
         return self._drain.take()
+
+
+class ArrowStream(_Columnar):
+    """Record batches; words are dictionaries, which a batch replaces when its words are others."""
+
+    def _open(self, file: Any, schema: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.ipc.new_stream(file, schema)
+
+
+class Parquet(_Columnar):
+    """A row group per part; only the footer, which is short, waits for the end."""
+
+    def _open(self, file: Any, schema: Any) -> Any:
+        import pyarrow.parquet as pq
+
+        return pq.ParquetWriter(file, schema, compression="zstd")
 
 
 class Drain(io.RawIOBase):

@@ -12,6 +12,7 @@ import psycopg
 from psycopg.rows import class_row, tuple_row
 
 from api.errors import StoreUnavailable
+from api.notices import Notice
 from api.queries.alone import Alone
 from api.queries.commands import SUBMIT, Request
 from contracts.locks import COURIER_LOCK
@@ -61,13 +62,11 @@ FROM alert_deliveries WHERE state = 'waiting' OR ended_at > at_ms(%(since)s)
 
 
 @dataclass(frozen=True, slots=True)
-class DueDelivery:
-    """A message that may be sent now. ``secret`` and ``target`` never leave for a log."""
+class DueDelivery(Notice):
+    """A message that may be sent now, and where to. ``secret`` and ``target`` never leave for a log."""
 
-    delivery_id: int
     channel_id: str
     attempts: int
-    severity: int
     channel_kind: str
     target: str
     secret: str | None
@@ -75,27 +74,7 @@ class DueDelivery:
     quiet_end: time | None
     zone: str
     quiet_through: int
-    tenant: str
     tenant_id: int
-    alert_id: str
-    event_no: int
-    kind: str
-    at_ms: int
-    note: str
-    asset: str | None
-    device: str
-    cause: str
-    state: str
-    level: int
-    since_ms: int
-    detector: str
-    sureness: float
-    signal: str | None
-    unit: str | None
-    observed: float | None
-    expected_low: float | None
-    expected_high: float | None
-    advice: str | None
 
 
 class CourierStore(Alone):
