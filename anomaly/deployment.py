@@ -1,7 +1,8 @@
 """A detector deployment: which detector with which frozen parameters judges which signals of which machines.
 
-Declared once (``anomaly.deployed``), run alike in the stream, in batch and on replay. Its version is a fingerprint of
-everything that can change an answer; a finding names it.
+Declared once (``anomaly.deployed``), or made of a trained model (``anomaly.models``), which judges the event times
+between its promotion and its successor's. Run alike in the stream, in batch and on replay. Its version is a fingerprint
+of everything that can change an answer; a finding names it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,6 +23,8 @@ from anomaly.types import Floats, Ints
 from contracts.finding import Severity
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
+FOREVER = 2**42
+"""Event times end here (the year 2109)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,9 @@ class Deployment:
     them, the rest only names the regime. A moment is judged when one of the columns ``awaits`` was measured in it;
     columns measured less often are held for ``hold_ms``. ``kinds`` are kinds of assets. ``severity`` is that of an
     excursion that was called, and rises by one when the score reaches ``worse`` times its threshold.
+
+    ``model`` is the SHA-256 of the file whose parameters these are ("" for a declared one); moments with event times
+    from ``since_ms`` on and before ``until_ms`` are judged, others are not looked at.
     """
 
     name: str
@@ -61,6 +68,9 @@ class Deployment:
     hold_ms: int = 0
     worse: float = float("inf")
     regime: Regime = Regime()
+    model: str = ""
+    since_ms: int = 0
+    until_ms: int = FOREVER
 
     def __post_init__(self) -> None:
         columns = range(len(self.signals))
@@ -70,6 +80,8 @@ class Deployment:
             raise BadParameters(f"deployment {self.name}: wanted a signal per channel, kinds, and what is awaited")
         if not set(self.awaits) <= set(columns) or self.regime.column not in columns:
             raise BadParameters(f"deployment {self.name}: awaits and regime are places in its signals")
+        if not 0 <= self.since_ms < self.until_ms:
+            raise BadParameters(f"deployment {self.name}: it ends before it begins")
 
     @property
     def version(self) -> str:
@@ -80,13 +92,22 @@ class Deployment:
             "hold_ms": self.hold_ms, "worse": self.worse, "regime": [self.regime.column, self.regime.edges],
             "accumulator": [self.accumulator.call_at, self.accumulator.close_at, self.accumulator.ceiling],
         }  # fmt: skip
+        if self.model:
+            told["model"] = self.model
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def state_key(self) -> str:
+        """Names the state that it learns: another version, or the same one deployed again later, begins afresh."""
+        return f"{self.version}@{self.since_ms}"
 
 
 def check_set(deployments: Sequence[Deployment]) -> tuple[Deployment, ...]:
-    """Raises BadParameters when two have one name, or a detector compares devices (they lie in different shards)."""
+    """Raises BadParameters when two have one name at one time, or a detector compares devices (they lie in different
+    shards)."""
     names = [one.name for one in deployments]
-    if len(set(names)) != len(names):
+    dated = sorted(deployments, key=lambda one: (one.name, one.since_ms))
+    if any(one.name == other.name and other.since_ms < one.until_ms for one, other in pairwise(dated)):
         raise BadParameters(
             f"deployments share a name: {', '.join(sorted(names))}; a finding could not say whose it is"
         )

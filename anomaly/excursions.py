@@ -74,6 +74,22 @@ def follow(
     return (counts, rows), np.concatenate(told)
 
 
+def end(deployment: Deployment, state: tuple[Rows, Rows], ended: Ints) -> tuple[tuple[Rows, Rows], Rows]:
+    """The deployment no longer judges ``ended`` (rows of the state): what is open there closes at its ``until_ms``."""
+    counts, rows = state[0].copy(), state[1].copy()
+    counts[ended] = deployment.accumulator.start(1)[0]
+    hit = ended[rows["open"][ended]]
+    told = np.zeros(len(hit), TOLD)
+    rows["revision"][hit] += 1
+    told["device"], told["started_ms"] = hit, state[0]["started"][hit]
+    told["at_ms"] = told["closed_ms"] = deployment.until_ms
+    told["score"] = rows["worst"][hit]
+    for name in ("lost", "severity", "readings", "revision", *_WORST):
+        told[name] = rows[name][hit]
+    rows["open"][ended], rows["severity"][ended] = False, 0
+    return (counts, rows), told
+
+
 def _look(mine: Rows, readings: Readings, verdict: Verdict, begins: Bools) -> None:
     """Remember the worst reading since the counter left zero."""
     alarm = verdict.alarm

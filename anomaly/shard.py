@@ -71,23 +71,30 @@ class Step:
 
 @dataclass(frozen=True)
 class Shard:
-    """A declared set of deployments with the watermark's ``wait_ms``."""
+    """A set of deployments with the watermark's ``wait_ms``.
+
+    ``also`` are signals that are taken in though nothing looks at them now: the signals of all models that could be
+    promoted, since which signals are taken in decides which readings are late.
+    """
 
     deployments: tuple[Deployment, ...]
     wait_ms: int
+    also: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_set(self.deployments)
 
     @property
     def version(self) -> str:
-        """Changes with the set and the watermark."""
-        return f"{set_version(self.deployments)}-{self.wait_ms}"
+        """Changes with the declared set and the watermark, not with models: a state goes on when one is promoted."""
+        declared = set_version([one for one in self.deployments if not one.model])
+        also = f"-{zlib.crc32(json.dumps(sorted(self.also)).encode()):08x}" if self.also else ""
+        return f"{declared}-{self.wait_ms}{also}"
 
     @property
     def signals(self) -> Ints:
-        """Catalogue numbers that any deployment looks at."""
-        return np.unique([signal for one in self.deployments for signal in one.signals])
+        """Catalogue numbers that are taken in."""
+        return np.unique([*self.also, *(signal for one in self.deployments for signal in one.signals)])
 
     def start(self) -> ShardState:
         return ShardState(
@@ -119,7 +126,10 @@ class Shard:
 
     def dump(self, state: ShardState) -> bytes:
         """Magic, header, arrays, CRC-32."""
-        sizes = [len(part.keys) for part in state.parts]
+        sizes = [
+            [one.state_key, len(part.keys), sum(array.nbytes for array in _arrays(part))]
+            for one, part in zip(self.deployments, state.parts, strict=True)
+        ]
         told = {"set": self.version, "series": len(state.series), "waiting": len(state.waiting), "parts": sizes}
         head = json.dumps(told).encode()
         arrays = [state.series, state.waiting, *(array for part in state.parts for array in _arrays(part))]
@@ -127,7 +137,10 @@ class Shard:
         return body + zlib.crc32(body).to_bytes(4, "little")
 
     def load(self, data: bytes) -> ShardState:
-        """Raises BadState when the bytes are damaged or belong to another set."""
+        """Parts of models that are no longer here are left out, those of new ones begin empty.
+
+        Raises BadState when the bytes are damaged or belong to another declared set.
+        """
         body = memoryview(data)[:-4]
         if data[:4] != MAGIC or zlib.crc32(body) != int.from_bytes(data[-4:], "little"):
             raise BadState("damaged or not a shard's state; start afresh and replay the topics")
@@ -139,7 +152,12 @@ class Shard:
             )
         reader = _Reader(body, 8 + size)
         series, waiting = reader.take(SERIES, told["series"]), reader.take(SAMPLE, told["waiting"])
-        parts = tuple(reader.part(one, count) for one, count in zip(self.deployments, told["parts"], strict=True))
+        held: dict[str, tuple[int, int]] = {}
+        at = reader.at
+        for key, count, nbytes in told["parts"]:
+            held[key] = at, count
+            at += nbytes
+        parts = tuple(reader.part(one, *held.get(one.state_key, (at, 0))) for one in self.deployments)
         return ShardState(series, waiting, parts)
 
 
@@ -167,8 +185,10 @@ def _grown(deployment: Deployment, part: Part, keys: Ints) -> Part:
 
 def _judge(deployment: Deployment, part: Part, keys: Ints, rows: Moments, late: Late) -> tuple[Part, Rows]:
     """Judge complete moments; ``rows`` and ``late`` speak of places in ``keys``."""
+    over = keys[rows.place[rows.at_ms >= deployment.until_ms]]
+    rows = rows.take((rows.at_ms >= deployment.since_ms) & (rows.at_ms < deployment.until_ms))
     if not len(rows):
-        return _lost(part, keys, late, deployment), np.zeros(0, TOLD)
+        return _over(deployment, _lost(part, keys, late, deployment), over, np.zeros(0, TOLD))
     mine, at = places(part.keys, keys[rows.place])
     part, rows = _grown(deployment, part, mine), replace(rows, place=at)
     mislaid = _own(late, keys, part.keys, deployment)
@@ -185,7 +205,18 @@ def _judge(deployment: Deployment, part: Part, keys: Ints, rows: Moments, late: 
     key = part.keys[told["device"]]
     told["device"], told["lane"] = key // LANES, key % LANES
     after = Part(part.keys, state, counts, rests, last, last_ms)
-    return _lost(after, part.keys, mislaid, deployment), told
+    return _over(deployment, _lost(after, part.keys, mislaid, deployment), over, told)
+
+
+def _over(deployment: Deployment, part: Part, over: Ints, told: Rows) -> tuple[Part, Rows]:
+    """Also what is said of series that are past the deployment's end; ``over`` are their keys, repeated."""
+    ended = np.flatnonzero(np.isin(part.keys, over))
+    if not len(ended):
+        return part, told
+    (counts, rests), closed = excursions.end(deployment, (part.counts, part.excursions), ended)
+    key = part.keys[closed["device"]]
+    closed["device"], closed["lane"] = key // LANES, key % LANES
+    return replace(part, counts=counts, excursions=rests), np.concatenate([told, closed])
 
 
 def _own(late: Late, keys: Ints, own: Ints, deployment: Deployment) -> Late:
@@ -231,7 +262,8 @@ class _Reader:
         self.at += array.nbytes
         return np.array(array.reshape(count, columns) if columns else array)
 
-    def part(self, deployment: Deployment, count: int) -> Part:
+    def part(self, deployment: Deployment, at: int, count: int) -> Part:
+        self.at = at
         blank = _fresh(deployment, np.zeros(0, np.int64))
         columns = len(deployment.signals)
         keys = self.take(np.int64, count)
