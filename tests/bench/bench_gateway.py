@@ -47,12 +47,12 @@ class Round:
 
 def run() -> Report:
     report = Report("Gateway: MQTT to Kafka, acknowledged after Kafka")
-    with _backends() as backends:
-        broker = MqttBroker("127.0.0.1", backends.ports.mqtt, backends.authority.ca_file, backends.authority.client)
-        size = len(_frame("car-0", 1, 0))
+    with backends() as stack:
+        broker = MqttBroker("127.0.0.1", stack.ports.mqtt, stack.authority.ca_file, stack.authority.client)
+        size = len(frame("car-0", 1, 0))
         base = f"{DEVICES} devices over mTLS, {size} B packets of {BLOCKS * SAMPLES} samples, backlog of {PACKETS:,}"
         for verify, target in (("header", 25_000.0), ("whole", 12_000.0)):
-            rounds = [_round(broker, f"127.0.0.1:{backends.ports.kafka}", f"bench-{verify}-{n}", verify)
+            rounds = [_round(broker, f"127.0.0.1:{stack.ports.kafka}", f"bench-{verify}-{n}", verify)
                       for n in range(ROUNDS)]  # fmt: skip
             text = f"{base}, verify={verify}"
             report.figures += [
@@ -66,15 +66,15 @@ def run() -> Report:
 
 
 @contextmanager
-def _backends() -> Iterator[Backends]:
+def backends() -> Iterator[Backends]:
     home = Path(tempfile.mkdtemp(prefix="fleetstream-bench-"))
     ports = Ports(postgres=free_port(), kafka=free_port(), kafka_controller=free_port(), mqtt=free_port())
-    backends = Backends(home, default_cache(), ports)
+    stack = Backends(home, default_cache(), ports)
     try:
-        backends.start()
-        yield backends
+        stack.start()
+        yield stack
     finally:
-        backends.stop()
+        stack.stop()
         shutil.rmtree(home, ignore_errors=True)
 
 
@@ -88,9 +88,9 @@ def _round(broker: MqttBroker, bootstrap: str, prefix: str, verify: str) -> Roun
     forget_session(broker)
     try:
         worker.start()  # leaves the session in which the backlog gathers
-        idle_s = _cpu_s(worker)
+        idle_s = cpu_s(_pid(worker))
         worker.stop()
-        _publish(broker)
+        publish(broker)
         worker.start(until_ready=False)
         wait_for("the first packet in Kafka", lambda: log.end(topics.live) > 0, PATIENCE_S)
         begun_s, begun_at = time.perf_counter(), log.end(topics.live)
@@ -98,17 +98,17 @@ def _round(broker: MqttBroker, bootstrap: str, prefix: str, verify: str) -> Roun
         wait_for("the backlog to be in Kafka", lambda: log.end(topics.live) >= PACKETS, PATIENCE_S)
         wall_s = time.perf_counter() - begun_s
         wait_for("the last PUBACK", lambda: worker.metric("pubacks_total") >= PACKETS)
-        cpu_s = _cpu_s(worker) - idle_s
+        spent_s = cpu_s(_pid(worker)) - idle_s
         resident = psutil.Process(_pid(worker)).memory_info().rss / 2**20
     finally:
         worker.leave()
     stored = len(log.read(topics.live))
     if stored < PACKETS:
         raise RuntimeError(f"{PACKETS - stored} packets are missing from Kafka; the figure would be worthless")
-    return Round(PACKETS / cpu_s, (PACKETS - begun_at) / wall_s, resident)
+    return Round(PACKETS / spent_s, (PACKETS - begun_at) / wall_s, resident)
 
 
-def _publish(broker: MqttBroker) -> None:
+def publish(broker: MqttBroker) -> None:
     now_ms = int(time.time() * 1000)
     for number in range(DEVICES):
         name = f"car-{number}"
@@ -116,7 +116,7 @@ def _publish(broker: MqttBroker) -> None:
         client.max_inflight_messages = 100
         client.connect(broker.host, broker.port)
         client.loop_start()
-        sent = [client.publish(up_topic(name, "live"), _frame(name, seq, now_ms), 1)
+        sent = [client.publish(up_topic(name, "live"), frame(name, seq, now_ms), 1)
                 for seq in range(1, PACKETS_PER_DEVICE + 1)]  # fmt: skip
         for one in sent:
             one.wait_for_publish(PATIENCE_S)
@@ -124,7 +124,7 @@ def _publish(broker: MqttBroker) -> None:
         client.loop_stop()
 
 
-def _frame(name: str, seq: int, now_ms: int) -> bytes:
+def frame(name: str, seq: int, now_ms: int) -> bytes:
     offsets = tuple(100 * at for at in range(SAMPLES))
     values = tuple((at * 37 + seq) % 4_000 for at in range(SAMPLES))
     blocks = tuple(Block(number, -2, 1_000 * number, offsets, values) for number in range(1, BLOCKS + 1))
@@ -137,6 +137,6 @@ def _pid(worker: Worker) -> int:
     return worker.process.pid
 
 
-def _cpu_s(worker: Worker) -> float:
-    times = psutil.Process(_pid(worker)).cpu_times()
+def cpu_s(pid: int) -> float:
+    times = psutil.Process(pid).cpu_times()
     return float(times.user + times.system)
