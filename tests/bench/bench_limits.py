@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -130,7 +131,7 @@ def flood() -> pa.Table:
         np.arange(SECONDS * HERTZ, dtype=np.int64) * (1_000 // HERTZ), indexing="ij",
     )  # fmt: skip
     units = dice.integers(200, 600, device.size)
-    columns = {"device": device.ravel(), "signal": signal.ravel(), "at_ms": at.ravel(), "units": units}
+    columns: dict[str, Any] = {"device": device.ravel(), "signal": signal.ravel(), "at_ms": at.ravel(), "units": units}
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 
 
