@@ -13,6 +13,7 @@ from anomaly.deployment import Deployment, Regime, check_set
 from anomaly.detectors.ewma_cusum import EwmaCusum
 from anomaly.detectors.faults import Faults
 from anomaly.detectors.limits import Limits
+from anomaly.patterns import PATTERNS
 from contracts.finding import Severity
 
 ANY: Final = float("inf")
@@ -101,4 +102,4 @@ _VIBRATION = Deployment(
     regime=Regime(1, (850.0, 1_000.0, 1_150.0, 1_300.0, 1_450.0, 1_600.0)),
 )
 
-DEPLOYED: Final = check_set((_COOLANT, _CHARGING, _TYRES, _CODES, _BEARING, _GEARBOX, _VIBRATION))
+DEPLOYED: Final = check_set((_COOLANT, _CHARGING, _TYRES, _CODES, _BEARING, _GEARBOX, _VIBRATION, *PATTERNS))

@@ -11,6 +11,7 @@ from anomaly.detectors.maintenance import Maintenance
 from anomaly.detectors.own_past import OwnPast
 from anomaly.detectors.peers import Peers
 from anomaly.detectors.residual import Residual
+from anomaly.detectors.sequence import Sequence
 from anomaly.detectors.silence import Silence
 from anomaly.detectors.subspace import Subspace
 from anomaly.detectors.vibration_zones import VibrationZones
@@ -27,4 +28,5 @@ MENU: tuple[type[Detector], ...] = (
     Subspace,
     Mahalanobis,
     Peers,
+    Sequence,
 )
