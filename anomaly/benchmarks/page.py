@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 NOTES = {
@@ -29,14 +30,29 @@ NOTES = {
 }
 
 
-def page(result: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]]) -> str:
-    """Part -> table -> row -> column -> figure, in the order given."""
-    lines = ["# Scores", "", "Made by `make score`; one setting for all series of a part.", ""]
-    for part, tables in result.items():
-        lines += [f"## {part}", "", NOTES.get(part, ""), ""]
-        for name, rows in tables.items():
-            lines += [f"### {name}", "", *_table(rows), ""]
+HEAD = "# Scores\n\nMade by `make score`; one setting for all series of a part.\n"
+_PART = re.compile(r"^## (\S+)$", re.MULTILINE)
+
+
+def page(result: Mapping[str, Mapping[str, Mapping[str, Mapping[str, float]]]], before: str = "") -> str:
+    """Part -> table -> row -> column -> figure; parts that only the page ``before`` has are kept as they stand."""
+    parts = {**_parts(before), **{part: _section(part, tables) for part, tables in result.items()}}
+    ordered = [*(part for part in NOTES if part in parts), *(part for part in parts if part not in NOTES)]
+    return "\n".join([HEAD, *(parts[part] for part in ordered)])
+
+
+def _section(part: str, tables: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    lines = [f"## {part}", "", NOTES.get(part, ""), ""]
+    for name, rows in tables.items():
+        lines += [f"### {name}", "", *_table(rows), ""]
     return "\n".join(lines)
+
+
+def _parts(text: str) -> dict[str, str]:
+    """Sections of a page by the name of their part."""
+    cuts = [*_PART.finditer(text)]
+    ends = [*(cut.start() for cut in cuts), len(text)][1:]
+    return {cut[1]: text[cut.start() : end].rstrip("\n") + "\n" for cut, end in zip(cuts, ends, strict=True)}
 
 
 def _table(rows: Mapping[str, Mapping[str, float]]) -> list[str]:

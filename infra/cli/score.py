@@ -33,7 +33,9 @@ def score(
     data: Path = typer.Option(Path("../shared/data"), "--data", help="Folder with nab, skab, cmapss, gearbox."),
     only: list[str] = typer.Option([], "--only", help="One part: nab, skab, gearbox, drives, cmapss; may be repeated."),
     seeds: int = typer.Option(SEEDS, "--seeds", min=1, help="Seeds for remaining life."),
-    page_file: Path | None = typer.Option(None, "--page", help="Write the tables to this Markdown file."),
+    page_file: Path | None = typer.Option(
+        None, "--page", help="Markdown file for the tables; its other parts stay."
+    ),
 ) -> None:
     """Score every published data set that is there; parameters are fixed, the same for all series."""
     if not data.is_dir():
@@ -55,10 +57,10 @@ def score(
         progress(f"{name}: done in {time.perf_counter() - began:.0f} s")
     if not result:
         raise SetupError(f"{data} holds none of {', '.join(parts)}; nothing was scored")
-    text = page(result)
-    typer.echo(text)
+    typer.echo(page(result))
     if page_file is not None:
-        page_file.write_text(text, encoding="utf-8")
+        before = page_file.read_text(encoding="utf-8") if page_file.is_file() else ""
+        page_file.write_text(page(result, before), encoding="utf-8")
     typer.echo(json.dumps(finite(result), allow_nan=False))
 
 

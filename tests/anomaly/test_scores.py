@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from anomaly.benchmarks.page import page
 from anomaly.life.features import Cycles, Standard, features
 from anomaly.life.model import LifeSettings, call_below, drift, phm_score, train
 from anomaly.metrics import confusion, missed_at_far, poisson_upper, roc_auc, vus_pr
@@ -122,6 +123,14 @@ def test_the_command_scores_what_is_there_and_ends_with_json(data: Path) -> None
     assert result["skab"]["valve9"]["mahalanobis"]["roc_auc"] > 0.95
     assert min(result["gearbox"]["roc_auc"]["healthy windows of the other loads"].values()) > 0.9
     assert "always alarm" in (data / "scores.md").read_text()
+
+
+def test_a_page_keeps_the_parts_that_were_not_scored_now() -> None:
+    first = page({"skab": {"v": {"x": {"f1": 0.5}}}, "nab": {"corpus": {"x": {"standard": 60.0}}}})
+    again = page({"skab": {"v": {"x": {"f1": 0.75}}}}, first)
+    assert "0.75" in again and "| x | 0.5 |" not in again and "| x | 60 |" in again
+    assert again.index("## nab") < again.index("## skab")
+    assert page({}, again) == again and again.count("# Scores\n") == 1
 
 
 def test_labels_of_another_version_are_refused(tmp_path: Path) -> None:
