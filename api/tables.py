@@ -121,7 +121,7 @@ class Csv:
             if kind == TIME:
                 texts[name] = pa.array(_moments(columns[name]))
             elif kind == TEXT:
-                known = {value: harmless(value) for value in set(columns[name])}
+                known = {value: value and harmless(value) for value in set(columns[name])}  # null stays null
                 texts[name] = pa.array([known[value] for value in columns[name]], pa.utf8())
             else:
                 texts[name] = _array(columns[name], kind)

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from api.errors import BadQuestion, NotFound
-from api.fleet.base import DAYS, Asked, Question, Row, Time, key_of
+from api.fleet.base import DAYS, Asked, Cell, Question, Row, Time, key_of
 from api.fleet.menu import MENU
 from api.questions import from_ms, make_cursor, read_cursor, to_ms
+from api.tables import Layout, Part
 
 CURSOR: Final = "question"
 DAY_S: Final = 86_400.0
@@ -70,6 +71,21 @@ def page(
         return shown, None
     key = [f"={text}" if there else "" for there, text in key_of(shown[-1], question.keys)]
     return shown, make_cursor(CURSOR, [question.name, asked.start_ms, asked.end_ms, json.dumps(key)])
+
+
+def layout_of(question: Question) -> Layout:
+    """Columns of a file, in order."""
+    return {column.name: column.kind for column in question.columns}
+
+
+def columns_of(question: Question, rows: Sequence[Row]) -> Part:
+    """Rows as columns of a file; times as Unix milliseconds."""
+    told = list(zip(*rows, strict=True)) or [()] * len(question.columns)
+    return {column.name: [_cell(one) for one in cells] for column, cells in zip(question.columns, told, strict=True)}
+
+
+def _cell(cell: Cell) -> str | int | float | None:
+    return to_ms(cell) if isinstance(cell, datetime) else cell
 
 
 def _only_known(question: Question, said: Parameters) -> None:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import ClassVar, Protocol
 
 from api.queries.pool import Connection
+from api.tables import REAL, TEXT
 
 Cell = str | int | float | datetime | None
 Row = tuple[Cell, ...]
@@ -32,11 +33,12 @@ STRIP_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of an answer. ``unit`` is empty for names and times."""
+    """One column of an answer. ``unit`` is empty for names, times, counts and parts; ``kind`` as in ``api.tables``."""
 
     name: str
     unit: str
     text: str
+    kind: str = REAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,11 @@ class Question(Protocol):
     async def answer(self, connection: Connection, asked: Asked) -> Found: ...
 
 
-ASSET = Column("asset", "", "name of the vehicle")
-FLEET = Column("fleet", "", "the fleet it counts under; null: nobody said")
-DRIVER = Column("driver", "", "null: nobody said")
-MODEL = Column("model", "", "null: nobody said")
-DAY = Column("day", "", "UTC day")
+ASSET = Column("asset", "", "name of the vehicle", TEXT)
+FLEET = Column("fleet", "", "the fleet it counts under; null: nobody said", TEXT)
+DRIVER = Column("driver", "", "null: nobody said", TEXT)
+MODEL = Column("model", "", "null: nobody said", TEXT)
+DAY = Column("day", "", "UTC day", TEXT)
 
 
 def sorted_rows(rows: Sequence[Row], keys: int) -> list[Row]:

@@ -29,6 +29,7 @@ from api.fleet.spans import DRIVES, DRIVING, day_of
 from api.fleet.strips import NOTHING, beginnings, join, known, sessions
 from api.queries.fleet import Vehicle, strips, sums, vehicles
 from api.queries.pool import Connection
+from api.tables import WHOLE
 from contracts.signals import catalogue
 
 CONSUMPTION = catalogue().by_path("Vehicle.Powertrain.FuelSystem.InstantConsumption")
@@ -55,7 +56,7 @@ class FuelConsumption:
     columns: ClassVar[tuple[Column, ...]] = (
         FLEET, Column("mean", CONSUMPTION.unit, "mean of the readings"),
         Column("nominal", CONSUMPTION.unit, "mean nominal consumption, weighted by readings"),
-        Column("readings", "", "how many they were"), Column("vehicles", "", "that told some"),
+        Column("readings", "", "how many they were", WHOLE), Column("vehicles", "", "that told some", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 1
     time: ClassVar[Time] = DAYS
@@ -95,7 +96,7 @@ class AverageLoad:
     )
     columns: ClassVar[tuple[Column, ...]] = (
         FLEET, MODEL, Column("load_capacity", "kg", "what such a vehicle may carry"),
-        Column("part", "", "mean load / capacity"), Column("vehicles", "", "that told some"),
+        Column("part", "", "mean load / capacity"), Column("vehicles", "", "that told some", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 3
     time: ClassVar[Time] = DAYS
@@ -164,7 +165,7 @@ class DailyDriving(StripQuestion):
     )
     columns: ClassVar[tuple[Column, ...]] = (
         FLEET, ASSET, DRIVER, Column("driven_h_per_day", "h", "mean over days"),
-        Column("days", "", "on which the vehicle told its speed"),
+        Column("days", "", "on which the vehicle told its speed", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 2
 
@@ -193,7 +194,7 @@ class DrivingSessions(StripQuestion):
     )
     columns: ClassVar[tuple[Column, ...]] = (
         ASSET, DAY, Column("mean_session_h", "h", "mean length of the sessions that begin on this day"),
-        Column("sessions", "", "how many they are"),
+        Column("sessions", "", "how many they are", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 2
 
@@ -226,7 +227,8 @@ class DailyActivity(StripQuestion):
         "strips of the day",
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        DAY, FLEET, MODEL, Column("active_h", "h", "vehicle hours"), Column("vehicles", "", "that told something"),
+        DAY, FLEET, MODEL, Column("active_h", "h", "vehicle hours"),
+        Column("vehicles", "", "that told something", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 3
 
@@ -260,8 +262,8 @@ class Breakdowns(StripQuestion):
         "strips of the day",
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        MODEL, Column("breakdowns", "", "how often a vehicle became broken"),
-        Column("broken_h", "h", "vehicle hours broken"), Column("vehicles", "", "that told something"),
+        MODEL, Column("breakdowns", "", "how often a vehicle became broken", WHOLE),
+        Column("broken_h", "h", "vehicle hours broken"), Column("vehicles", "", "that told something", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 1
 

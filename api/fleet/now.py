@@ -9,10 +9,11 @@ from api.fleet.base import ASSET, DRIVER, NOW, Asked, Cell, Column, Found, Row, 
 from api.queries.fleet import Newest, newest
 from api.queries.pool import Connection
 from api.questions import from_ms
+from api.tables import TIME
 from contracts.signals import Signal, catalogue
 
 DAY_S = 86_400.0
-AT = Column("measured_at", "", "when it was measured")
+AT = Column("measured_at", "", "when it was measured", TIME)
 AGE = Column("age_s", "s", "as_of less measured_at; negative when the device's clock is ahead")
 LATITUDE = catalogue().by_path("Vehicle.CurrentLocation.Latitude")
 LONGITUDE = catalogue().by_path("Vehicle.CurrentLocation.Longitude")

@@ -27,6 +27,7 @@ from api.fleet.base import (
 from api.fleet.strips import BUCKETS_PER_DAY, join, known
 from api.queries.fleet import Vehicle, strips, sums, vehicles
 from api.queries.pool import Connection
+from api.tables import WHOLE
 from contracts.signals import catalogue
 
 SPEED = catalogue().by_path("Vehicle.Speed")
@@ -50,7 +51,7 @@ class StationaryTrucks:
     )
     columns: ClassVar[tuple[Column, ...]] = (
         ASSET, DRIVER, Column("mean_speed", SPEED.unit, "mean of the readings"),
-        Column("readings", "", "how many they were"),
+        Column("readings", "", "how many they were", WHOLE),
     )  # fmt: skip
     keys: ClassVar[int] = 1
     time: ClassVar[Time] = Time(MINUTE_MS, BUCKET_MS, BUCKET_MS, MINUTE_MS)
@@ -82,8 +83,9 @@ class LongDrivingSessions:
         STRIPS,
     )
     columns: ClassVar[tuple[Column, ...]] = (
-        ASSET, DRIVER, Column("driven_buckets", "", "driven buckets of ten minutes"),
-        Column("silent_buckets", "", "buckets without a speed reading"), Column("driven_h", "h", "driven buckets / 6"),
+        ASSET, DRIVER, Column("driven_buckets", "", "driven buckets of ten minutes", WHOLE),
+        Column("silent_buckets", "", "buckets without a speed reading", WHOLE),
+        Column("driven_h", "h", "driven buckets / 6"),
     )  # fmt: skip
     keys: ClassVar[int] = 1
     time: ClassVar[Time] = Time(BUCKET_MS, 4 * HOUR_MS, 4 * HOUR_MS, HOUR_MS + 2 * MINUTE_MS)

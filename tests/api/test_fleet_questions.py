@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 
 from api.fleet.asking import Parameters, ask
-from api.fleet.base import Found
+from api.fleet.base import Found, Question
 from api.fleet.menu import MENU, QUESTIONS
+from api.forms import Form
 from api.queries.pool import Store
+from api.tables import REAL, TEXT, TIME
 from tests.api.fix_api import Fleet, Server
 from tests.api.fix_trucks import DAY, END, H0, HOUR, TruckStore, truck_store
 from tests.api.question_reference import Reference, Rows, at
@@ -135,6 +142,37 @@ def test_pages_go_on_where_the_last_one_ended_and_keep_the_range(fleet: Fleet, s
     assert first["items"][0] == {"asset": "Car 1", "driver": None, "mean_speed": 0.05, "readings": 2}
     assert rest["next"] is None and (rest["from"], rest["to"]) == (first["from"], first["to"])
     assert other.json()["code"] == "bad_cursor"
+
+
+def test_an_answer_comes_in_each_form_whole_and_alike(fleet: Fleet, server: Server) -> None:
+    for device in ("north-1", "north-2", "north-3"):
+        fleet.window(device, 1, at(H0), [0, 10], 60)
+    path = "/api/v1/questions/stationary-vehicles"
+    asked = {"from": "2026-09-22T00:00:00Z", "to": "2026-09-22T00:10:00Z", "limit": "1"}
+    with server.client(fleet.key("north")) as client:
+        told = {form: client.get(path, params=asked, headers={"Accept": form.value.media}) for form in Form}
+        nobody = client.get("/api/v1/questions/low-fuel", headers={"Accept": "text/csv"})
+    assert {one.status_code for one in told.values()} == {200}
+    rows = [{"asset": f"Car {n}", "driver": None, "mean_speed": 0.05, "readings": 2} for n in (1, 2, 3)]
+    assert [json.loads(line) for line in told[Form.NDJSON].text.splitlines()] == rows
+    assert told[Form.CSV].text.splitlines() == [
+        '"asset","driver","mean_speed","readings"',
+        *(f'"Car {n}",,0.05,2' for n in (1, 2, 3)),
+    ]
+    assert pa.ipc.open_stream(told[Form.ARROW].content).read_all().to_pylist() == rows
+    assert pq.read_table(io.BytesIO(told[Form.PARQUET].content)).to_pylist() == rows
+    assert told[Form.JSON].json()["items"] == rows[:1], "pages of JSON"
+    assert nobody.text.splitlines() == ['"asset","driver","fuel_level","measured_at","age_s"']
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.name)
+def test_the_files_kinds_are_those_of_the_cells(question: Question) -> None:
+    """A time is a time, a count a whole number, a name a word: by the columns' own names and units."""
+    for column in question.columns:
+        named = column.unit == "" and column.name in ("asset", "fleet", "driver", "model", "day")
+        timed = column.name.endswith("_at")
+        assert (column.kind == TEXT) == named and (column.kind == TIME) == timed
+        assert column.kind == REAL or not column.unit
 
 
 def test_another_tenant_is_told_nothing(fleet: Fleet, server: Server) -> None:
