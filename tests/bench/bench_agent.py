@@ -24,11 +24,11 @@ PROFILE = [s for s in sorted(catalogue(), key=lambda s: s.number) if s.number < 
 """The default profile: 20 signals, all of one retention class, so that a second is one packet."""
 
 
-def drafts(count: int, per_signal: int) -> list[Draft]:
+def drafts(count: int, per_signal: int, begin_ms: int = BEGIN_MS) -> list[Draft]:
     """Packets of one second: the default profile, ``per_signal`` samples each."""
     packer, made = Packer(PackingSettings(), catalogue()), []
     for number in range(count):
-        at_ms = BEGIN_MS + number * 1_000
+        at_ms = begin_ms + number * 1_000
         for signal, step in itertools.product(PROFILE, range(per_signal)):
             middle, reach = (signal.minimum + signal.maximum) / 2, (signal.maximum - signal.minimum) / 50
             value = middle + reach * math.sin(number / 30 + signal.number)
