@@ -1,7 +1,7 @@
 // Alerts: what needs a person, the gravest and newest first, and how often each detector was right.
 
 import { get, now } from "./client.js";
-import { el, notice } from "./dom.js";
+import { el, nothing, notice } from "./dom.js";
 import { age, count, moment } from "./format.js";
 import { alertView } from "./alert.js";
 import { causeWord, grade, scrolling, standing } from "./alertwords.js";
@@ -16,6 +16,7 @@ export function alertsView(root, shell, name) {
   const stop = new AbortController();
   const list = el("div", {}, notice("Loading alerts…"));
   const right = el("div", {}, notice("Loading…"));
+  const judged = el("section", { class: "panel" }, el("h2", {}, "How often detectors were right ", el("span", { class: "muted" }, "as you resolved their alerts")), right);
   const choices = [["Open", true], ["All", false]].map(([title, only]) => el("button", {
     type: "button", "aria-pressed": String(only === openOnly),
     onclick: (event) => { openOnly = only; press(event.target); load(); },
@@ -26,23 +27,29 @@ export function alertsView(root, shell, name) {
       el("p", { class: "muted lead" }, "One per asset and cause. Open one to see why, and to say what you found.")),
     el("div", { class: "segments", role: "group", "aria-label": "Which alerts" }, ...choices)),
     el("section", { class: "panel" }, list),
-    el("section", { class: "panel" }, el("h2", {}, "How often detectors were right ", el("span", { class: "muted" }, "as you resolved their alerts")), right)));
+    judged));
   document.title = "Alerts · Fleetstream";
   const load = async () => {
     const [alerts, precision] = await Promise.all([
       get("/alerts", { open: openOnly, limit: 200 }, stop.signal), get("/alerts/precision", { months: 12 }, stop.signal)]);
     draw(list, alerts);
     drawPrecision(right, precision.items);
+    judged.hidden = false;
     shell.link("idle");
   };
-  load().catch((error) => shell.failed(error, list));
   const timer = setInterval(() => load().catch((error) => (error.status === 401 ? shell.failed(error) : shell.link("down"))), RELOAD_MS);
+  load().catch((error) => {
+    shell.failed(error, list);
+    judged.hidden = true;
+    if (error.status === 403) clearInterval(timer); // asking again would not change a role
+  });
   return () => { stop.abort(); clearInterval(timer); };
 }
 
 function draw(place, { items, next }) {
   if (!items.length) {
-    place.replaceChildren(notice(openOnly ? "No alert is open." : "There was no alert yet."));
+    place.replaceChildren(nothing(openOnly ? "No alert is open" : "There was no alert yet",
+      "Detectors judge every reading as it is stored. What they find on an asset appears here at once, with its cause, what was expected, and what to do."));
     return;
   }
   const focused = place.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
@@ -61,7 +68,7 @@ function draw(place, { items, next }) {
 }
 
 function drawPrecision(place, items) {
-  if (!items.length) { place.replaceChildren(notice("No detector has raised an alert yet.")); return; }
+  if (!items.length) { place.replaceChildren(nothing("No detector has raised an alert yet", "Once alerts are resolved as right or wrong, each detector is counted here by month.")); return; }
   const percent = (value) => (value === null ? "–" : `${Math.round(value * 100)} %`);
   const rows = items.map((row) => el("tr", {}, el("th", { scope: "row" }, row.detector), el("td", {}, MONTH.format(Date.parse(row.month))),
     el("td", { class: "number" }, count(row.alerts)), el("td", { class: "number" }, count(row.confirmed)), el("td", { class: "number" }, count(row.wrong)),

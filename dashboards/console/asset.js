@@ -4,7 +4,7 @@ import { all, get, listen, now } from "./client.js";
 import { Chart } from "./chart.js";
 import { el, notice, stateBadge, text } from "./dom.js";
 import { exportPanel } from "./exports.js";
-import { NOTHING, age, clock, moment, number, plural, unit, word, zoneName } from "./format.js";
+import { NOTHING, age, clock, isFlag, moment, number, plural, shownAs, word, zoneName } from "./format.js";
 import { HEADLINES, catalogue, label } from "./signals.js";
 import { ageS, isBad, qualityText, stateOf } from "./state.js";
 
@@ -156,13 +156,15 @@ class Card {
     this.unit = el("span", { class: "unit" });
     this.age = el("span", { class: "muted" });
     this.flag = el("span", { class: "flag-text" });
-    this.canvas = el("canvas", { tabindex: "0", role: "img" });
+    this.canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `${label(path)}: its history is being asked for` });
+    this.shown = shownAs(signal);
     this.read = el("p", { class: "read muted", "aria-live": "polite" });
     this.root = el("section", { class: "card", "data-path": path },
       el("header", {}, el("h2", { title: `${path}: ${signal.text}` }, label(path)), el("p", { class: "now" }, this.now, this.unit)),
       this.canvas, el("footer", {}, this.read, this.flag, this.age));
     this.chart = new Chart(this.canvas, {
-      stepped: signal.kind === "state", resolution: signal.resolution, onRead: (point) => this.tell(point),
+      stepped: signal.kind === "state", words: isFlag(signal) ? ["No", "Yes"] : null, factor: this.shown.factor,
+      resolution: signal.resolution, onRead: (point) => this.tell(point),
     });
   }
 
@@ -189,7 +191,9 @@ class Card {
 
   tick(at) {
     if (this.value) text(this.age, `${age(ageS(this.value.ms, at))} old`.replace("now old", "now"));
-    this.root.classList.toggle("old", this.value !== null && at - this.value.ms > 15000 && !this.view.asset.recording);
+    // a state is told when it changes: it is as good as the asset's newest word
+    const told = this.signal.kind === "state" ? this.view.asset.measuredMs : this.value?.ms;
+    this.root.classList.toggle("old", this.value !== null && at - told > 15000 && !this.view.asset.recording);
     if (this.stale && this.visible) { this.stale = false; this.loadedTo = null; this.load(); }
     this.draw();
   }
@@ -264,13 +268,17 @@ class Card {
   }
 
   word(value) {
-    return `${number(value, this.signal.resolution)} ${unit(this.signal.unit)}`.trim();
+    return word(value, this.signal).join(" ").trim();
+  }
+
+  bare(value) {
+    return number(value * this.shown.factor, this.shown.resolution);
   }
 
   tell(point) {
     this.root.classList.toggle("reading", Boolean(point));
-    if (!point) text(this.read, this.loadedTo !== null && !this.points.length ? `no data in the last ${this.view.range.name}` : "");
-    else if (this.view.range.widthS) text(this.read, `${clock(point.t)}  ${this.word(point.mid)} (${number(point.low, this.signal.resolution)} … ${number(point.high, this.signal.resolution)}, ${point.n} samples)`);
+    if (!point) text(this.read, this.points.length ? "" : this.loadedTo === null ? "asking for its history…" : `no data in the last ${this.view.range.name}`);
+    else if (this.view.range.widthS) text(this.read, `${clock(point.t)}  ${this.word(point.mid)} (${this.bare(point.low)} … ${this.bare(point.high)}, ${point.n} samples)`);
     else text(this.read, `${clock(point.t)}  ${point.mid === null ? NOTHING : this.word(point.mid)}`);
   }
 }

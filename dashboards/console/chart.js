@@ -6,12 +6,12 @@
 
 import { clock, number } from "./format.js";
 
-const PAD = { left: 46, right: 10, top: 8, bottom: 20 };
+const PAD = { left: 34, right: 10, top: 8, bottom: 20 }; // left: at least; the widest number decides
 const STEPS_MS = [10e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 14400e3, 21600e3];
 
 export class Chart {
-  constructor(canvas, { stepped = false, resolution = 0, onRead = () => {} } = {}) {
-    Object.assign(this, { canvas, stepped, resolution, onRead, points: [], expected: null, span: null, gapMs: Infinity, from: 0, to: 1, cursor: null });
+  constructor(canvas, { stepped = false, words = null, factor = 1, resolution = 0, onRead = () => {} } = {}) {
+    Object.assign(this, { canvas, stepped, words, factor, resolution, onRead, left: PAD.left, points: [], expected: null, span: null, gapMs: Infinity, from: 0, to: 1, cursor: null });
     canvas.addEventListener("pointermove", (event) => this.pointAt(event.offsetX));
     canvas.addEventListener("pointerleave", () => this.setCursor(null));
     canvas.addEventListener("blur", () => this.setCursor(null));
@@ -26,7 +26,7 @@ export class Chart {
 
   pointAt(x) {
     if (!this.points.length) return;
-    const t = this.from + ((x - PAD.left) / this.inner().w) * (this.to - this.from);
+    const t = this.from + ((x - this.left) / this.inner().w) * (this.to - this.from);
     let best = 0;
     for (let at = 1; at < this.points.length; at += 1) {
       if (Math.abs(this.points[at].t - t) < Math.abs(this.points[best].t - t)) best = at;
@@ -51,7 +51,7 @@ export class Chart {
   }
 
   inner() {
-    return { w: this.canvas.clientWidth - PAD.left - PAD.right, h: this.canvas.clientHeight - PAD.top - PAD.bottom };
+    return { w: this.canvas.clientWidth - this.left - PAD.right, h: this.canvas.clientHeight - PAD.top - PAD.bottom };
   }
 
   draw() {
@@ -70,16 +70,18 @@ export class Chart {
     pen.clearRect(0, 0, w, h);
     pen.font = `11px ${style.fontFamily}`;
     const [low, high] = this.bounds();
+    const marks = this.marks(low, high);
+    this.left = Math.max(PAD.left, ...marks.map(([, told]) => Math.ceil(pen.measureText(told).width) + 10));
     const inner = this.inner();
-    const x = (t) => PAD.left + ((t - this.from) / (this.to - this.from)) * inner.w;
+    const x = (t) => this.left + ((t - this.from) / (this.to - this.from)) * inner.w;
     const y = (v) => PAD.top + (1 - (v - low) / (high - low)) * inner.h;
-    this.axes(pen, ink, x, y, low, high, inner);
+    this.axes(pen, ink, x, y, marks, inner);
     this.zones(pen, ink, x, y, inner);
     const runs = this.runs();
     this.gaps(pen, ink, x, inner, runs);
     pen.save();
     pen.beginPath();
-    pen.rect(PAD.left, 0, inner.w, h);
+    pen.rect(this.left, 0, inner.w, h);
     pen.clip();
     for (const run of runs) this.run(pen, ink, x, y, run);
     pen.restore();
@@ -114,18 +116,27 @@ export class Chart {
     return runs;
   }
 
-  axes(pen, ink, x, y, low, high, inner) {
+  // Values and words of the scale at the left, in the unit shown.
+  marks(low, high) {
+    if (!this.points.length) return [];
+    if (this.words) return this.words.map((told, value) => [value, told]);
+    const step = niceStep(((high - low) * this.factor) / Math.max(2, Math.floor(this.inner().h / 25)));
+    const made = [];
+    for (let at = Math.ceil((low * this.factor) / step); at * step <= high * this.factor; at += 1) {
+      made.push([(at * step) / this.factor, axisNumber(at * step, step)]);
+    }
+    return made;
+  }
+
+  axes(pen, ink, x, y, marks, inner) {
     pen.strokeStyle = ink("--grid");
     pen.fillStyle = ink("--muted");
     pen.lineWidth = 1;
     pen.textAlign = "right";
     pen.textBaseline = "middle";
-    if (this.points.length) {
-      const step = niceStep((high - low) / Math.max(2, Math.floor(inner.h / 25)));
-      for (let v = Math.ceil(low / step) * step; v <= high; v += step) {
-        line(pen, PAD.left, y(v), PAD.left + inner.w, y(v));
-        pen.fillText(axisNumber(v, step), PAD.left - 6, y(v));
-      }
+    for (const [value, told] of marks) {
+      line(pen, this.left, y(value), this.left + inner.w, y(value));
+      pen.fillText(told, this.left - 6, y(value));
     }
     const wanted = (this.to - this.from) / Math.max(2, Math.floor(inner.w / 90));
     const every = STEPS_MS.find((step) => step >= wanted) ?? 43200e3;
@@ -133,16 +144,16 @@ export class Chart {
     pen.textAlign = "center";
     pen.textBaseline = "alphabetic";
     for (let t = Math.ceil((this.from - offset) / every) * every + offset; t <= this.to; t += every) {
-      if (x(t) > PAD.left + 14 && x(t) < PAD.left + inner.w - 18) pen.fillText(clock(t, every < 60e3), x(t), PAD.top + inner.h + 15);
+      if (x(t) > this.left + 14 && x(t) < this.left + inner.w - 18) pen.fillText(clock(t, every < 60e3), x(t), PAD.top + inner.h + 15);
     }
-    line(pen, PAD.left, PAD.top + inner.h + 0.5, PAD.left + inner.w, PAD.top + inner.h + 0.5);
+    line(pen, this.left, PAD.top + inner.h + 0.5, this.left + inner.w, PAD.top + inner.h + 0.5);
   }
 
   zones(pen, ink, x, y, inner) {
     const inside = (v) => Math.min(Math.max(v, PAD.top), PAD.top + inner.h);
     if (this.span) {
-      const left = Math.max(x(this.span.from), PAD.left);
-      const right = Math.max(Math.min(x(this.span.to), PAD.left + inner.w), left + 2);
+      const left = Math.max(x(this.span.from), this.left);
+      const right = Math.max(Math.min(x(this.span.to), this.left + inner.w), left + 2);
       pen.fillStyle = ink("--span");
       pen.fillRect(left, PAD.top, right - left, inner.h);
     }
@@ -151,10 +162,10 @@ export class Chart {
     const top = typeof high === "number" ? inside(y(high)) : PAD.top;
     const foot = typeof low === "number" ? inside(y(low)) : PAD.top + inner.h;
     pen.fillStyle = ink("--expected");
-    pen.fillRect(PAD.left, top, inner.w, foot - top);
+    pen.fillRect(this.left, top, inner.w, foot - top);
     pen.strokeStyle = ink("--expected-edge");
     pen.setLineDash([5, 4]);
-    for (const [bound, at] of [[high, top], [low, foot]]) if (typeof bound === "number") line(pen, PAD.left, at, PAD.left + inner.w, at);
+    for (const [bound, at] of [[high, top], [low, foot]]) if (typeof bound === "number") line(pen, this.left, at, this.left + inner.w, at);
     pen.setLineDash([]);
   }
 
@@ -169,7 +180,7 @@ export class Chart {
     }
     if (this.points.length && this.to - from > this.gapMs) ends.push([from, this.to]);
     for (const [a, b] of ends) {
-      const [left, right] = [Math.max(x(a), PAD.left) + 1, Math.min(x(b), PAD.left + inner.w) - 1];
+      const [left, right] = [Math.max(x(a), this.left) + 1, Math.min(x(b), this.left + inner.w) - 1];
       for (let at = left; at < right; at += 4) pen.fillRect(at, foot - 4, 1.5, 4);
     }
   }

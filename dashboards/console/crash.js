@@ -2,7 +2,7 @@
 // after its reader has named a legal basis.
 
 import { Problem, get, listen } from "./client.js";
-import { el, notice, text } from "./dom.js";
+import { el, nothing, notice, text } from "./dom.js";
 import { moment, number } from "./format.js";
 import { reportView } from "./crashreport.js";
 
@@ -52,7 +52,7 @@ function table(columns, rows) {
 }
 
 function drawNotices(place, items, shell) {
-  if (!items.length) { place.replaceChildren(notice("No crash was reported.")); return; }
+  if (!items.length) { place.replaceChildren(nothing("No crash was reported", "A vehicle that senses one tells it within seconds, on its priority lane; every open page then says so at its top.")); return; }
   const rows = items.map((item) => {
     const where = el("td", {});
     const ask = el("button", { type: "button", class: "quiet" }, "Where?");
@@ -81,7 +81,7 @@ async function tellPlace(cell, event, shell) {
 }
 
 function drawRecords(place, items) {
-  if (!items.length) { place.replaceChildren(notice("No record is held.")); return; }
+  if (!items.length) { place.replaceChildren(nothing("No record is held", "Five seconds before a crash and what followed are sealed on the device, signed, and arrive here; opening one asks for a legal basis and is written down.")); return; }
   const rows = items.map((item) => el("tr", { class: item.replaced ? "stale" : null },
     el("td", {}, moment(Date.parse(item.received_at))),
     el("th", { scope: "row" }, el("a", { href: `#/crash/${item.record}` }, `${item.asset ?? item.device}, record ${item.record_no}`)),

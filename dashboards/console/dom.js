@@ -46,6 +46,11 @@ export function stateBadge(state) {
   return el("span", { class: `state state-${state}`, title: STATES[state].hint }, stateMark(state), STATES[state].label);
 }
 
+// A place that is empty for now: what it means that nothing is there.
+export function nothing(title, why) {
+  return el("div", { class: "empty", role: "status" }, el("p", { class: "empty-title" }, title), el("p", { class: "muted" }, why));
+}
+
 export function notice(message, kind = "notice") {
   return el("p", { class: kind, role: "status" }, message);
 }

@@ -2,7 +2,7 @@
 
 import { Problem, all, listen, now } from "./client.js";
 import { STATES, el, notice, stateBadge, stateMark, text } from "./dom.js";
-import { age, count, moment, plural, scaled } from "./format.js";
+import { age, count, moment, plural, word } from "./format.js";
 import { HEADLINES, KIND_NAMES, catalogue, label } from "./signals.js";
 import { ageS, isBad, qualityText, stateOf } from "./state.js";
 
@@ -224,7 +224,7 @@ class Fleet {
 
   fillValue(cell, value, path, stale) {
     const signal = this.catalogue.get(path);
-    const [shown, unit] = scaled(value?.value ?? null, signal?.unit ?? "", signal?.resolution);
+    const [shown, unit] = word(value?.value ?? null, signal);
     const bad = value && isBad(value.quality);
     const key = `${shown}|${unit}|${stale}|${bad}`;
     if (cell.dataset.key === key) return;

@@ -52,11 +52,15 @@ export function count(number) {
   return number === null || number === undefined ? NOTHING : number.toLocaleString("en-US").replaceAll(",", "\u202f");
 }
 
+const PLACE_RESOLUTION = 1e-5; // degrees of a position: a metre, whatever their size
+const FAR_M = 1e6; // a signal that may exceed this many metres is a distance driven: shown in km
+
 // Decimals that suit the size, never more than the signal resolves.
 export function number(value, resolution = 0) {
   if (value === null || value === undefined || Number.isNaN(value)) return NOTHING;
   const size = Math.abs(value);
-  const wanted = size >= 1000 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
+  const place = resolution > 0 && resolution <= PLACE_RESOLUTION;
+  const wanted = place ? 5 : size >= 1000 ? 0 : size >= 10 || size === 0 ? 1 : size >= 1 ? 2 : 3;
   const resolved = resolution > 0 ? Math.max(0, Math.round(-Math.log10(resolution))) : wanted;
   const text = value.toFixed(Math.min(wanted, resolved));
   const [whole, fraction] = text.split(".");
@@ -76,11 +80,23 @@ export function scaled(value, name, resolution) {
   return [number(value, resolution), unit(name)];
 }
 
+// How a signal is shown: its unit, by what its values are multiplied for that, and what one digit then means.
+export function shownAs(signal) {
+  const { unit: name = "", resolution = 0, maximum = 0 } = signal ?? {};
+  if (name === "m" && maximum > FAR_M) return { unit: "km", factor: 0.001, resolution: Math.max(resolution / 1000, 0.1) };
+  if (name === "By") return { unit: "MiB", factor: 2 ** -20, resolution: 0.1 };
+  return { unit: unit(name), factor: 1, resolution: name === "rpm" && maximum > 1000 ? Math.max(resolution, 1) : resolution };
+}
+
 // A signal that is only ever 0 or 1 says no or yes.
 export function word(value, signal) {
-  const flag = signal?.kind === "state" && signal.minimum === 0 && signal.maximum === 1;
-  if (!flag || (value !== 0 && value !== 1)) return scaled(value, signal?.unit ?? "", signal?.resolution);
-  return [value ? "Yes" : "No", ""];
+  if (isFlag(signal) && (value === 0 || value === 1)) return [value ? "Yes" : "No", ""];
+  const shown = shownAs(signal);
+  return [number(value === null || value === undefined ? null : value * shown.factor, shown.resolution), shown.unit];
+}
+
+export function isFlag(signal) {
+  return signal?.kind === "state" && signal.minimum === 0 && signal.maximum === 1;
 }
 
 export function waited(seconds) {

@@ -20,10 +20,10 @@ const TILES = [
 const COLUMNS = [
   ["Device", "device", false], ["Boot", "boot_epoch", true], ["Accepted", "accepted_packets", true],
   ["Confirmed", "confirmed_packets", true], ["Stored", "stored_packets", true], ["Under way", "missing_packets", true],
-  ["On the device", "held_packets", true], ["Repeats", "duplicates_suppressed", true],
+  ["Held", "held_packets", true], ["Repeats", "duplicates_suppressed", true],
   ["Dropped", "dropped_packets", true], ["Quarantined", "quarantined_packets", true], ["Refused", "dead_lettered_packets", true],
-  ["Samples stored", "stored_samples", true], ["Never accepted", "not_accepted_samples", true],
-  ["Oldest waiting", "oldest", true], ["Agent’s word", "reported", true],
+  ["Samples stored", "stored_samples", true], ["Samples refused", "not_accepted_samples", true],
+  ["Waiting for", "oldest", true], ["Told", "reported", true],
 ];
 const GAP_WORDS = {
   waiting: "Waiting", open: "Open", closed: "Closed: all of it is stored now",
@@ -89,13 +89,14 @@ function verdict({ totals }) {
 
 function tiles(totals) {
   return el("dl", { class: "tiles" }, ...TILES.map(([name, title, hint]) =>
-    el("div", { class: totals[name] ? "" : "zero", title: hint }, el("dt", {}, title), el("dd", {}, count(totals[name])))));
+    el("div", { class: totals[name] ? "" : "zero", title: hint }, el("dt", {}, title),
+      el("dd", {}, count(totals[name]), totals[name] === null ? null : el("span", { class: "unit" }, name.endsWith("_samples") ? "samples" : "packets")))));
 }
 
 function table(items) {
   if (!items.length) return notice("There is no device with packets yet.");
   const at = now();
-  return el("section", { class: "panel" }, el("h2", {}, "By device and boot", el("span", { class: "muted" }, ` ${count(items.length)}`)),
+  return el("section", { class: "panel" }, el("h2", {}, "By device and boot", el("span", { class: "muted" }, ` ${count(items.length)}, in packets where nothing else is said`)),
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Ledger by device, scrolls sideways" },
       el("table", { class: "ledger" },
         el("thead", {}, el("tr", {}, ...COLUMNS.map(([title, , number]) => el("th", { scope: "col", class: number ? "number" : "" }, title)))),

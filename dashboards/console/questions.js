@@ -92,7 +92,7 @@ function show(question, body, place) {
   const unjudged = Object.entries(rest).filter(([, n]) => n > 0).map(([why, n]) => `${count(n)} ${WORDS[why] ?? why}`);
   const range = body.from ? `${moment(Date.parse(body.from))} to ${moment(Date.parse(body.to))}. ` : `As of ${moment(Date.parse(body.as_of))}. `;
   const line = `${plural(body.items.length, "row")}. ${range}${plural(vehicles, "vehicle")} asked about${unjudged.length ? `; ${unjudged.join(", ")}` : ""}.`;
-  const button = el("button", { type: "button", class: "quiet", disabled: !body.items.length }, "Save as CSV");
+  const button = el("button", { type: "button", class: "export-open", disabled: !body.items.length }, "Save as CSV");
   button.addEventListener("click", () => save(question.name, csv(body)));
   const parts = [el("div", { class: "answer-head" }, el("p", { role: "status" }, line), button)];
   if (body.items.length) parts.push(table(body, question.asks));
