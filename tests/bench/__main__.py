@@ -33,6 +33,7 @@ def run_one(name: str) -> int:
         {**f.as_json(), "name": f.name, "values": f.runs, "at_least": f.at_least, "conditions": f.conditions}
         for f in report.figures
     ]
+    before["load_at_end"] = machine()["load_at_start"]
     print(json.dumps({"machine": before, "title": report.title, "notes": report.notes, "figures": rows}))
     return 0
 
