@@ -14,3 +14,10 @@ class BadState(Rejected):
 
 class BadParameters(Fatal):
     """Parameters outside of what a detector can work with; the message names the one to change."""
+
+
+class BadModel(Rejected):
+    """Bytes that are not a model which this code would have written: it judges nothing, the others go on."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("bad_model", detail)

@@ -59,6 +59,10 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "severity", "score", "threshold", "observed", "expected_low", "expected_high", "readings", "readings_lost",
         "revision",
     ),
+    "models": (
+        "model", "name", "asset_kind", "detector", "state", "trained_from", "held_back_from", "held_back_until",
+        "devices", "training_rows", "false_alarms", "hours",
+    ),
     "alerts": (
         "alert_id", "asset", "cause", "state", "resolution", "severity", "assignee", "since", "last_seen_at", "running",
         "findings", "detector", "root", "level", "revision", "opened_at", "resolved_at", "changed_at", "changed_by",

@@ -38,6 +38,8 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
     "what people did with alerts and found, where messages go: findings are found again, their alerts are new":
         ("alert_rows", "alert_findings", "alert_events", "alert_labels", "alert_channels", "alert_deliveries",
          "asset_care"),
+    "which models were candidates, live and retired, and since when: their files stay, `models adopt` makes candidates":
+        ("model_rows", "model_changes"),
     "rows of other rooms that people wrote (SQL logins, alarms, custody), and messages that waited in the outbox":
         ("sql_logins", "log_alarms", "evidence_custody", "outbox"),
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from anomaly.base import Detector
 from anomaly.detectors.ewma_cusum import EwmaCusum
 from anomaly.detectors.faults import Faults
+from anomaly.detectors.input_drift import InputDrift
 from anomaly.detectors.limits import Limits
 from anomaly.detectors.mahalanobis import Mahalanobis
 from anomaly.detectors.maintenance import Maintenance
@@ -27,6 +28,7 @@ MENU: tuple[type[Detector], ...] = (
     Residual,
     Subspace,
     Mahalanobis,
+    InputDrift,
     Peers,
     Sequence,
 )
