@@ -159,7 +159,7 @@ def _version(path: Path, libraries: Path | None) -> tuple[int, ...]:
     """The version that ``mosquitto -h`` prints, () when it does not run."""
     environment = {**os.environ, **({"LD_LIBRARY_PATH": str(libraries)} if libraries else {})}
     try:
-        answer = subprocess.run([path, "-h"], capture_output=True, text=True, env=environment, timeout=10, check=False)
+        answer = subprocess.run([path, "-h"], capture_output=True, text=True, env=environment, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):
         return ()
     found = re.search(r"mosquitto version (\d+)\.(\d+)\.(\d+)", answer.stdout)

@@ -17,14 +17,15 @@ from tests.fix_stack import (
     role_dsn,
     schema,
     schema_dsn,
+    schemas,
     spark,
     stack,
     topic_prefix,
 )
 
 __all__ = [
-    "kafka_bootstrap", "mqtt_broker", "postgres_dsn", "role_dsn", "schema", "schema_dsn", "spark", "stack",
-    "topic_prefix",
+    "kafka_bootstrap", "mqtt_broker", "postgres_dsn", "role_dsn", "schema", "schema_dsn", "schemas", "spark",
+    "stack", "topic_prefix",
 ]  # fmt: skip
 
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])

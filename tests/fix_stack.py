@@ -1,4 +1,4 @@
-"""Real PostgreSQL, Kafka, Mosquitto and Spark, once per test run; every test in its own schema and topics.
+"""Real PostgreSQL, Kafka, Mosquitto and Spark, once per test run; every test in a schema and topics of its own.
 
 The servers are started when the first test asks for one of them, in a temporary runtime directory on free
 ports; jars and the broker come from the user's cache. A killed test run leaves nothing behind (``infra.guard``).
@@ -15,22 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
-from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from contracts.topics import Topics
 from infra.backends import Backends, Ports
 from infra.ca import Credentials, DevelopmentCa
 from infra.kafka import create_topics
-from infra.migrate import create_roles, maintain, migrate
+from infra.migrate import create_roles
 from infra.paths import default_cache
 from infra.processes import free_ports
 from infra.spark import spark_environment, spark_jars
+from tests.fix_schema import Schemas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+POSTGRES = {"autovacuum": "off", "fsync": "off", "full_page_writes": "off"}
+"""Kills are of processes, not of machines, so what is committed stays. An autovacuum of its own time would hold back
+the oldest running transaction, and with it what readers of the feed may see already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def stack() -> Iterator[Backends]:
     """The three servers; tests that kill one must start it again (``stack.kill``, ``stack.revive``)."""
     home = Path(tempfile.mkdtemp(prefix="fleetstream-test-"))
     ports = Ports(*free_ports(4))
-    backends = Backends(home, default_cache(), ports)
+    backends = Backends(home, default_cache(), ports, POSTGRES)
     try:
         backends.start()
         create_roles(backends.postgres.dsn(), backends.postgres.passwords())
@@ -64,15 +67,17 @@ def postgres_dsn(stack: Backends) -> str:
     return stack.postgres.dsn()
 
 
+@pytest.fixture(scope="session")
+def schemas(postgres_dsn: str) -> Schemas:
+    return Schemas(postgres_dsn)
+
+
 @pytest.fixture
-def schema(postgres_dsn: str) -> Iterator[str]:
-    """Name of a fresh schema with every migration, the catalogue and today's partitions."""
-    name = f"t_{uuid.uuid4().hex[:12]}"
-    migrate(postgres_dsn, name)
-    maintain(postgres_dsn, name)
-    yield name
-    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
-        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+def schema(schemas: Schemas) -> Iterator[str]:
+    """Name of an empty schema with every migration, the catalogue and today's partitions."""
+    made = schemas.take()
+    yield made.name
+    schemas.give_back(made)
 
 
 @pytest.fixture

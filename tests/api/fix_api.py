@@ -25,6 +25,8 @@ CONSOLE = Path(__file__).parents[2] / "dashboards" / "console"
 SPEED = catalogue().by_path("Vehicle.Speed")
 RPM = catalogue().by_path("Vehicle.Powertrain.CombustionEngine.Speed")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+PATIENCE_S = 120.0
+"""For whatever only takes time: the machine may be busy with other things."""
 
 Sample = tuple[int, int, float, int]
 """(signal number, offset in ms, value, quality)"""
@@ -129,7 +131,7 @@ class Server:
 
     def client(self, key: str | None = None, **options: Any) -> httpx.Client:
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        return httpx.Client(base_url=self.base_url, headers=headers, timeout=30, trust_env=False, **options)
+        return httpx.Client(base_url=self.base_url, headers=headers, timeout=PATIENCE_S, trust_env=False, **options)
 
 
 def api_settings(fleet: Fleet, **overrides: Any) -> ApiSettings:
@@ -155,12 +157,12 @@ def running(settings: ApiSettings, with_relay: bool = False) -> Iterator[Server]
     thread = threading.Thread(target=server.run, name="api")
     thread.start()
     try:
-        assert up.wait(30)
+        assert up.wait(PATIENCE_S)
         port = server.servers[0].sockets[0].getsockname()[1]
         yield Server(f"http://127.0.0.1:{port}", server.stop)
     finally:
         server.stop()
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 

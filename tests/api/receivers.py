@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+PATIENCE_S = 120.0
+
 
 @dataclass
 class Hook:
@@ -47,7 +49,7 @@ def http_receiver() -> Iterator[Hook]:
         yield hook
     finally:
         server.shutdown()
-        thread.join(10)
+        thread.join(PATIENCE_S)
         server.server_close()
 
 
@@ -101,10 +103,10 @@ def mail_receiver() -> Iterator[Mailbox]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert up.wait(10)
+    assert up.wait(PATIENCE_S)
     try:
         yield box
     finally:
         loop, stop = stops[0]
         loop.call_soon_threadsafe(stop.set)
-        thread.join(10)
+        thread.join(PATIENCE_S)

@@ -97,7 +97,7 @@ def desk(fleet: Fleet, kafka_bootstrap: str, topic_prefix: str) -> Desk:
 
 
 async def until(clerk: Clerk, condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not condition():
             await clerk.round()
 

@@ -222,7 +222,7 @@ def test_a_server_makes_alerts_and_sends_them(post: Post, hook: Hook, kafka_boot
         assert made.status_code == 201
         secret, channel = made.json()["secret"], made.json()["channel"]["channel_id"]
         post.room.find()
-        end_s = time.monotonic() + 60
+        end_s = time.monotonic() + 120
         while not (
             rows := admin.get(f"{V1}/alert-channels/{channel}/deliveries", params={"state": "sent"}).json()["items"]
         ):

@@ -12,7 +12,7 @@ import psycopg
 
 from infra.enrol import Enrolment
 from stream_jobs.sinks.compactor import Compactor
-from tests.api.fix_api import RPM, SPEED, Fleet, Server, api_settings, ms_of, running
+from tests.api.fix_api import PATIENCE_S, RPM, SPEED, Fleet, Server, api_settings, ms_of, running
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 PATH = "/api/v1/feed/readings"
@@ -127,7 +127,7 @@ def test_a_feed_waits_for_the_first_packet(fleet: Fleet) -> None:
         waiter = threading.Thread(target=lambda: answers.append(ask(client, cursor, wait_s=30)))
         waiter.start()
         fleet.packet("north-1", NOW, [(SPEED.number, 0, 4.0, 0)])
-        waiter.join(30)
+        waiter.join(PATIENCE_S)
         assert [one["seq"] for one in answers[0]["items"]] == [1]
         assert ask(client, cursor, wait_s=0)["items"] == answers[0]["items"]
 

@@ -15,7 +15,8 @@ import pytest
 from api.errors import SettingsError
 from api.settings import load_settings
 from infra.processes import free_port
-from tests.api.fix_api import CONSOLE, Fleet
+from tests.api.fix_api import CONSOLE, PATIENCE_S, Fleet
+from tests.gateway.harness import wait_for
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +39,7 @@ def wait_ready(process: subprocess.Popen[str], client: httpx.Client) -> None:
 
 
 def waiting_at_start(fleet: Fleet) -> int:
-    """Registry and book of four devices; whatever the relay had to publish before it called itself ready."""
+    """Registry and book of four devices, and whatever else enrolment leaves for the relay."""
     with psycopg.connect(fleet.sink_dsn) as connection:
         row = connection.execute("SELECT count(*) FROM outbox").fetchone()
     return int(row[0]) if row else 0
@@ -46,23 +47,27 @@ def waiting_at_start(fleet: Fleet) -> int:
 
 def test_it_serves_and_relays_until_told_to_stop(fleet: Fleet, kafka_bootstrap: str, topic_prefix: str) -> None:
     port = free_port()
+    key = fleet.key("north")
     process = start(
         [], dsn=fleet.api_dsn, relay_dsn=fleet.sink_dsn, kafka_bootstrap=kafka_bootstrap, topic_prefix=topic_prefix,
         port=port, pages=CONSOLE,
     )  # fmt: skip
-    key = fleet.key("north")
     headers = {"Authorization": f"Bearer {key}"}
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30, headers=headers) as client:
+        with httpx.Client(
+            base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE_S, headers=headers
+        ) as client:
             wait_ready(process, client)
             rows = waiting_at_start(fleet)
-            assert rows > 4 and f"fleetstream_api_relay_published_total {rows}.0" in client.get("/metrics").text
+            assert rows > 4
+            told = f"fleetstream_api_relay_published_total {rows}.0"
+            wait_for("all of them are told", lambda: told in client.get("/metrics").text)
             with client.stream("GET", "/api/v1/stream") as stream:
                 lines = stream.iter_lines()
                 assert next(lines).startswith("retry: ")
                 process.send_signal(signal.SIGTERM)
                 assert "event: bye" in list(lines)
-        log = process.communicate(timeout=60)[1]
+        log = process.communicate(timeout=PATIENCE_S)[1]
     finally:
         process.kill()
     assert process.returncode == 0, log
@@ -71,10 +76,10 @@ def test_it_serves_and_relays_until_told_to_stop(fleet: Fleet, kafka_bootstrap: 
 
 def test_a_bad_configuration_names_the_key() -> None:
     process = start(["serve"], dsn="", port="many")
-    told = process.communicate(timeout=60)[1]
+    told = process.communicate(timeout=PATIENCE_S)[1]
     assert process.returncode == 1 and "port" in told and "FLEETSTREAM__API__" in told
     process = start(["dance"])
-    assert "usage" in process.communicate(timeout=60)[1] and process.returncode == 2
+    assert "usage" in process.communicate(timeout=PATIENCE_S)[1] and process.returncode == 2
 
 
 def test_settings_from_a_file_and_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ from infra.enrol import Enrolment, revoke
 from tests.api.fix_api import Fleet
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 Records = list["ConsumerRecord[bytes, bytes]"]
 
 

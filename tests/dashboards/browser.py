@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 180.0
 
 
 def find_browser() -> str | None:
@@ -117,6 +117,6 @@ def open_browser(program: str, profile: Path) -> Iterator[Browser]:
         yield Browser(ours_out, ours_in)
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(TIMEOUT_S)
         os.close(ours_out)
         os.close(ours_in)

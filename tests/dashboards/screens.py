@@ -1,7 +1,8 @@
-"""Pictures of a running stack's console for the docs: ``python -m tests.dashboards.screens ADDRESS [FOLDER]``.
+"""Pictures of a running stack's console for the docs: ``python -m tests.dashboards.screens ADDRESS [FOLDER] [NAME…]``.
 
 ADDRESS is what `fleetstream demo` prints, key and all. Every page is photographed light, dark and narrow, from the
-fleet that is running there; nothing is made up for the picture. A page without anything to show is left out.
+fleet that is running there; nothing is made up for the picture. NAMEs (`fleet`, `alert`, …) choose among the pages:
+what one tenant has nothing of, another may. A page of which there is nothing yet is left out, and said so.
 """
 
 from __future__ import annotations
@@ -12,29 +13,41 @@ from pathlib import Path
 
 from tests.dashboards.browser import Browser, find_browser, open_browser
 
-FORMS = (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 400, "light"))
+FORMS = (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 360, "light"))
 HEIGHT = 860
-LINKS = "[...document.querySelectorAll('#bar nav a')].map(one => one.getAttribute('href'))"
-FIRST_ASSET = "document.querySelector('table a[href^=\"#/asset/\"]')?.getAttribute('href')"
-SETTLED = "new Promise(done => setTimeout(done, 2500))"
-"""Charts fill and the map fades in; a picture is not a measurement."""
+PAGES = ("fleet", "map", "alerts", "ledger", "questions", "crash")
+FIRST = {
+    "asset": ("#/fleet", "document.querySelector('table a[href^=\"#/asset/\"]')?.getAttribute('href')"),
+    "alert": ("#/alerts", "document.querySelector('.alerts tbody a')?.getAttribute('href')"),
+}
+"""Pages of one thing: the list that names it, and the first there."""
+LOADED = "document.querySelector('main')?.innerText.length > 20 && !/Loading|asking for/.test(document.body.innerText)"
+MAP_DRAWN = "(c => !c || (c.fleetMap.details && c.fleetMap.drawn))(document.querySelector('.map-stage canvas'))"
+RESTED = "new Promise(done => setTimeout(done, 1500))"
+"""The map draws its sheet once more when the hand rests."""
 
 
-def photograph(browser: Browser, address: str, folder: Path) -> list[Path]:
-    """Every page in every form; the files written."""
+def photograph(browser: Browser, address: str, folder: Path, wanted: tuple[str, ...] = ()) -> list[Path]:
+    """Every wanted page in every form; the files written."""
     base, _, key = address.partition("#")
     browser.show(f"{base}#{key}")
     browser.wait_for("document.querySelectorAll('table tbody tr').length > 1")
-    browser.wait_for(FIRST_ASSET)
-    pages = [*browser.ask(LINKS), browser.ask(FIRST_ASSET)]
     written = []
-    for page in dict.fromkeys(pages):
-        name = page.removeprefix("#/").split("/")[0]
+    for name in wanted or (*PAGES, *FIRST):
+        page = f"#/{name}"
+        if name in FIRST:
+            browser.show("about:blank")
+            browser.show(f"{base}?list-{name}{FIRST[name][0]}")
+            browser.wait_for(LOADED)
+            page = browser.ask(FIRST[name][1])
+        if page is None:
+            print(f"there is no {name} yet to be shown", file=sys.stderr)
+            continue
         for form, width, scheme in FORMS:
             browser.show("about:blank")
-            browser.show(f"{base}?{form}{page}", width, HEIGHT, scheme)
-            browser.wait_for("document.querySelector('main')?.innerText.length > 20")
-            browser.ask(SETTLED)
+            browser.show(f"{base}?{name}-{form}{page}", width, HEIGHT, scheme)
+            browser.wait_for(f"{LOADED} && {MAP_DRAWN}")
+            browser.ask(RESTED)
             file = folder / f"{name}-{form}.png"
             browser.photograph(file)
             written.append(file)
@@ -42,16 +55,16 @@ def photograph(browser: Browser, address: str, folder: Path) -> list[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    if not 1 <= len(arguments) <= 2:
+    if not arguments or arguments[0].startswith("-"):
         print(__doc__, file=sys.stderr)
         return 2
-    folder = Path(arguments[1] if len(arguments) == 2 else "docs/screens")
+    folder = Path(arguments[1] if len(arguments) > 1 else "docs/screens")
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as scratch,
         open_browser(str(find_browser()), Path(scratch) / "profile") as browser,
     ):
-        for file in photograph(browser, arguments[0], folder):
+        for file in photograph(browser, arguments[0], folder, tuple(arguments[2:])):
             print(file)
         for line in browser.complaints:
             print(f"the page complains: {line}", file=sys.stderr)

@@ -14,7 +14,7 @@ from infra.ca import DevelopmentCa
 from infra.paths import default_cache
 from infra.processes import Child, free_ports, wait_ready
 from tests.edge_agent.gateway_double import GatewayDouble
-from tests.edge_agent.test_live import Runner, compare, eventually, live_settings
+from tests.edge_agent.test_live import PATIENCE_S, Runner, compare, eventually, live_settings
 from tests.fix_stack import MqttBroker
 
 QUEUE = 20
@@ -30,10 +30,10 @@ def test_what_falls_out_of_the_broker_s_queue_is_sent_again(tmp_path: Path, monk
     server.prepare()
     child = Child(server.command())
     try:
-        wait_ready(child, server.ready, 60)
+        wait_ready(child, server.ready, PATIENCE_S)
         broker = MqttBroker("127.0.0.1", port, authority.ca_file, authority.client)
         away = GatewayDouble(broker.host, port, broker.issue("gateway-7"), lasting=True)
-        assert away.subscribed.wait(60)
+        assert away.subscribed.wait(PATIENCE_S)
         away.stop()
         uplink = {"resend_ms": 1_000, "resend_max_ms": 2_000}
         settings = live_settings(tmp_path, broker, "edge-9", packing={"packet_ms": 20}, uplink=uplink)
@@ -44,7 +44,7 @@ def test_what_falls_out_of_the_broker_s_queue_is_sent_again(tmp_path: Path, monk
         log = tmp_path / "logs" / "mosquitto.log"
         assert eventually(lambda: "messages are being dropped" in log.read_text()), "the queue overflows"
         cloud = GatewayDouble(broker.host, port, broker.issue("gateway-7"), lasting=True)
-        runner.join(120)
+        runner.join(600)
         journal.close()
         assert compare(tmp_path / "journal", cloud, "edge-9") == READINGS
         assert len(cloud.frames) > 2 * QUEUE

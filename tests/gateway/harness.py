@@ -30,7 +30,7 @@ from infra.processes import free_port
 from tests.fix_stack import MqttBroker
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def wait_for(what: str, condition: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
@@ -78,7 +78,7 @@ class Worker:
     def page(self, path: str) -> tuple[int, str]:
         """(status, body); status 0 when nothing answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -224,7 +224,7 @@ class Log:
     def end(self, topic: KafkaTopic) -> int:
         """How many records the topic has been given (nothing trims or compacts it in a test)."""
         places = [TopicPartition(topic.name, number) for number in range(topic.partitions)]
-        return sum(self._watcher.get_watermark_offsets(place, timeout=10)[1] for place in places)
+        return sum(self._watcher.get_watermark_offsets(place, timeout=PATIENCE_S)[1] for place in places)
 
     def read(self, topic: KafkaTopic) -> list[Got]:
         """Everything that the topic holds now."""
@@ -232,7 +232,7 @@ class Log:
         got: list[Got] = []
         try:
             places = [TopicPartition(topic.name, number, 0) for number in range(topic.partitions)]
-            left = {p.partition: consumer.get_watermark_offsets(p, timeout=10)[1] for p in places}
+            left = {p.partition: consumer.get_watermark_offsets(p, timeout=PATIENCE_S)[1] for p in places}
             consumer.assign(places)
             while any(
                 place.offset < left[place.partition] for place in consumer.position(places) if left[place.partition]
@@ -247,7 +247,7 @@ class Log:
 
     def write(self, topic: KafkaTopic, key: str, value: bytes | None) -> None:
         self._producer.produce(topic.name, value, key.encode())
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def register(self, *registrations: Registration) -> None:
         for one in registrations:

@@ -86,7 +86,7 @@ def test_each_poison_ends_in_the_dead_letters_while_the_rest_flows(
         expected.append(("unregistered", stranger_bytes(letters)))
         assert Counter((one.letter.reason, one.value) for one in letters) == Counter(expected)
         for reason, count in Counter(reason for reason, _ in expected).items():
-            assert worker.metric(f'refused_total{{reason="{reason}"}}') == count
+            wait_for("it is counted", lambda r=reason, n=count: worker.metric(f'refused_total{{reason="{r}"}}') == n)  # type: ignore[misc]
         wait_for("all PUBACKs", lambda: worker.metric("pubacks_total") == 2 * len(cases) + 4)
     assert stranger.acks == []
     assert log.read(log.topics.live)[-1].value == forged

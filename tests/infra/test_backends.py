@@ -21,6 +21,8 @@ from contracts.topics import Topics
 from infra.mosquitto import PACKET_ROOM_BYTES
 from tests.fix_stack import MqttBroker
 
+PATIENCE_S = 120.0
+
 
 def test_every_stable_view_has_its_columns_for_the_reader(role_dsn: Callable[[str], str]) -> None:
     with psycopg.connect(role_dsn(ROLE_READER)) as connection:
@@ -41,10 +43,10 @@ def test_an_old_event_time_does_not_become_the_record_time(kafka_bootstrap: str,
     topic = Topics(topic_prefix).live.name
     producer = Producer({"bootstrap.servers": kafka_bootstrap, "acks": "all", "enable.idempotence": True})
     producer.produce(topic, b"x", key=b"car", timestamp=1_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     consumer = Consumer({"bootstrap.servers": kafka_bootstrap, "group.id": "t", "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    record = consumer.poll(30)
+    record = consumer.poll(PATIENCE_S)
     consumer.close()
     assert record is not None and record.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME
 
@@ -52,7 +54,7 @@ def test_an_old_event_time_does_not_become_the_record_time(kafka_bootstrap: str,
 def test_topics_have_the_contract_s_partitions(kafka_bootstrap: str, topic_prefix: str) -> None:
     from confluent_kafka.admin import AdminClient
 
-    there = AdminClient({"bootstrap.servers": kafka_bootstrap}).list_topics(timeout=30).topics
+    there = AdminClient({"bootstrap.servers": kafka_bootstrap}).list_topics(timeout=PATIENCE_S).topics
     for topic in Topics(topic_prefix).all():
         assert len(there[topic.name].partitions) == topic.partitions
 
@@ -70,7 +72,7 @@ def connected(broker: MqttBroker, name: str, client_id: str | None = None) -> It
     client.connect(broker.host, broker.port)
     client.loop_start()
     try:
-        assert up.wait(60)
+        assert up.wait(PATIENCE_S)
         yield client
     finally:
         client.disconnect()
@@ -88,7 +90,7 @@ def publish(client: Client, topic: str, payload: bytes = b"x") -> int:
 
     client.on_publish = on_publish
     sent = client.publish(topic, payload, qos=1)
-    assert arrived.wait(60)
+    assert arrived.wait(PATIENCE_S)
     return answers[sent.mid]
 
 
@@ -102,7 +104,7 @@ class Inbox:
         client.on_subscribe = lambda *_: ready.set()
         client.on_message = self._arrive
         client.subscribe([(one, 1) for one in filters])
-        assert ready.wait(60)
+        assert ready.wait(PATIENCE_S)
 
     def _arrive(self, _client: Client, _data: Any, message: Any) -> None:
         with self._changed:
@@ -111,7 +113,7 @@ class Inbox:
 
     def wait_for(self, count: int) -> list[str]:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.topics) >= count, timeout=60), self.topics
+            assert self._changed.wait_for(lambda: len(self.topics) >= count, timeout=PATIENCE_S), self.topics
             return list(self.topics)
 
 
@@ -128,7 +130,7 @@ def test_a_packet_over_the_limit_ends_its_connection_and_no_other(mqtt_broker: M
         car.on_disconnect = lambda *_: gone.set()
         assert publish(car, "v1/car-4/up/live", bytes(MAX_FRAME_BYTES)) in (0, 16), "the largest frame passes"
         car.publish("v1/car-4/up/live", bytes(MAX_FRAME_BYTES + PACKET_ROOM_BYTES), qos=1)
-        assert gone.wait(60)
+        assert gone.wait(PATIENCE_S)
         assert publish(other, "v1/car-5/up/live") in (0, 16)
 
 
@@ -162,7 +164,7 @@ def test_a_device_that_subscribes_to_others_takes_nothing_away(mqtt_broker: Mqtt
 def test_no_certificate_no_connection(mqtt_broker: MqttBroker) -> None:
     context = ssl.create_default_context(cafile=str(mqtt_broker.ca))
     refused = pytest.raises((ssl.SSLError, ConnectionError))
-    with socket.create_connection((mqtt_broker.host, mqtt_broker.port), timeout=5) as plain, refused:
+    with socket.create_connection((mqtt_broker.host, mqtt_broker.port), timeout=PATIENCE_S) as plain, refused:
         speak_without_certificate(context, plain)
 
 

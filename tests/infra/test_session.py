@@ -16,7 +16,7 @@ from infra.session import open_session, running_stack
 from infra.settings import InfraSettings, PortSettings
 
 FREE_PORTS = PortSettings(**dict.fromkeys(PortSettings.model_fields, 0))
-WAIT_S = 90.0
+WAIT_S = 240.0
 
 
 def test_a_running_stack_heals_and_ends(tmp_path: Path) -> None:

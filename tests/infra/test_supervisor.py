@@ -21,7 +21,7 @@ from infra.processes import Child, Command, wait_ready
 from infra.state import ServiceState, StackState, read_state, take_lock, write_state
 from infra.supervisor import Service, Supervisor
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 SERVER = """
 import pathlib, signal, subprocess, sys
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])

@@ -49,7 +49,7 @@ def send(
     for key, value, stamp in frames:
         headers: list[tuple[str, str | bytes | None]] = [] if stamp is None else [(header, stamp)]
         producer.produce(topic, value, key.encode(), headers=headers)
-    assert producer.flush(60) == 0
+    assert producer.flush(180) == 0
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Line:
         self.drains += 1
         checkpoint = self.scratch / f"checkpoint-{self.drains}"
         query = ingest.start(self.spark, sink, topics, options, checkpoint, {"availableNow": True}, heard)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(600)
         return query
 
     def close_windows(self) -> None:

@@ -21,7 +21,7 @@ from infra.spark import spark_environment, spark_jars
 ROOT = Path(__file__).parents[2]
 
 
-def wait_for(condition: Callable[[], Any], timeout_s: float = 300.0, poll_s: float = 0.05) -> Any:
+def wait_for(condition: Callable[[], Any], timeout_s: float = 600.0, poll_s: float = 0.05) -> Any:
     """The first true answer of ``condition``."""
     deadline_s = time.monotonic() + timeout_s
     while not (answer := condition()):
@@ -70,18 +70,18 @@ class Job:
             return False
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
             return str(answer.read().decode())
 
     def kill(self) -> None:
         """SIGKILL the driver, the JVM and the Python workers at once."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(180)
 
     def stop(self) -> int:
         """SIGTERM, as a supervisor does; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def end(self) -> None:
         """Leave nothing behind, however the test went."""

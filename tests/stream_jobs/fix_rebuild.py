@@ -56,7 +56,7 @@ class Versions:
         return Rebuilds(self.stack.postgres.dsn(), self.schema, 10_000, self.fill)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], timeout_s: float = 300.0) -> None:
     """Ask again until it is so."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

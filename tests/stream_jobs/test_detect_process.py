@@ -15,7 +15,9 @@ from tests.stream_jobs.fix_detection import drives, offline, stored
 from tests.stream_jobs.fix_ingest import send
 from tests.stream_jobs.fix_process import Job, wait_for
 
-PER_BATCH = 60
+PER_BATCH = 15
+"""So small that much is left to be read, however late this test comes to kill the first one."""
+
 PATIENCE_S = 900.0
 """Two starts of Spark on a machine that may be busy with other tests."""
 
@@ -44,7 +46,7 @@ def test_killed_it_goes_on_and_neither_forgets_nor_repeats(
         assert batches(first) < len(sent) // PER_BATCH, "nothing is left to be read"
     finally:
         first.end()  # SIGKILL
-    second = Job.start("detect", tmp_path, settings)
+    second = Job.start("detect", tmp_path, settings | {"MAX_OFFSETS_PER_TRIGGER": 1_000})
     try:
         expected = offline(sent)
         wait_for(lambda: batches(second) >= 0 and stored(dsn) == expected, PATIENCE_S)

@@ -36,7 +36,7 @@ class Log:
             headers: list[tuple[str, str | bytes | None]] = [(STAMP_HEADER, recorder.stamp())]
             self._producer.produce(self._topic, frame, recorder.device.encode(), headers=headers)
             self.records += 1
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(180) == 0
 
     def crash(self, recorder: Recorder) -> None:
         """Notice, linkage and capsule of one event; the capsule twice, as a device does that heard no receipt."""

@@ -225,8 +225,8 @@ def test_rows_behind_the_watermark_are_logged_and_counted(
     told, one = Told(registry), job(Fixed(10), AtWatermark(), "late")
     late = LateRows(spark, told)
     query = start(one, {"readings": stream(spark, source)}, sink, tmp_path / "c", late, drain=True)
-    assert query.awaitTermination(120)
-    assert told.heard.wait(120)
+    assert query.awaitTermination(600)
+    assert told.heard.wait(600)
     late.close()
     assert registry.get_sample_value("fleetstream_job_rows_too_late_total", {"job": "late"}) == 1
     assert [

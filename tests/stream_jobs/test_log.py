@@ -64,7 +64,7 @@ def test_kafka_s_own_ids_and_extents(kafka_bootstrap: str, topic_prefix: str) ->
         starting_offsets(reader.state(), {(first.ids[live.name], full): 1})
     for gone in admin.delete_topics([live.name]).values():
         gone.result()
-    wait_for(lambda: live.name not in admin.list_topics(timeout=30).topics)
+    wait_for(lambda: live.name not in admin.list_topics(timeout=180).topics)
     create_topics(kafka_bootstrap, [live])
     again = patiently(reader.state, threading.Event())
     assert again.ids != first.ids

@@ -123,7 +123,7 @@ class Line:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         place = TopicPartition(self.topics.live.name, number, before)
         for answer in admin.delete_records([place]).values():
-            answer.result(30)
+            answer.result(180)
         return number
 
     def reconcile(self, *, deep: bool = False, device: str | None = None, wait_s: float = 0.0) -> Report:

@@ -66,7 +66,7 @@ def tell_book(line: Line) -> None:
     producer = Producer({"bootstrap.servers": line.bootstrap, "acks": "all"})
     for key, page in line.rows("SELECT kafka_key, kafka_value FROM registry_book"):
         producer.produce(line.topics.book.name, bytes(page), str(key).encode())
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
 
 
 def restore_of(versions: Versions, after_slice: Callable[[], object] = int) -> Restore:

@@ -22,14 +22,16 @@ from infra.session import Session
 from tests.walk.history import compare, wait_for
 from tests.walk.waves import make_agent
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
+ROOT = Path(__file__).parents[2]
 
 
 def command(line: Session, *arguments: str, code: int = 0) -> Any:
     environment = {**os.environ, "FLEETSTREAM_HOME": str(line.stack.settings.home), "NO_COLOR": "1"}
     words = [sys.executable, "-m", "infra", "command", *arguments, "--json"]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=root)
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=ROOT
+    )
     assert done.returncode == code, done.stderr[-1_500:]
     return json.loads(done.stdout) if done.stdout else done.stderr
 
@@ -41,13 +43,13 @@ def running(line: Session, device: str, folder: Path, journal: FileJournal) -> I
             "cert": str(credentials.certificate), "key": str(credentials.key)}  # fmt: skip
     agent = make_agent(1, told, {"host": "127.0.0.1", "port": line.stack.ports["mqtt"]}, journal)
     stop = threading.Event()
-    thread = threading.Thread(target=agent.run, args=(stop, 60_000))
+    thread = threading.Thread(target=agent.run, args=(stop, 120_000))
     thread.start()
     try:
         yield agent
     finally:
         stop.set()
-        thread.join(90)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
 
 
@@ -68,9 +70,9 @@ def test_a_command_goes_and_its_answer_comes_back(line: Session, tmp_path: Path)
     journal = FileJournal(tmp_path / "journal")
     with running(line, device, tmp_path, journal):
         wait_for("the device that was off carried it out", lambda: _state(line, waiting) == "done", PATIENCE_S)
-        done = command(line, "send", device, "ping", "--wait", "60")
+        done = command(line, "send", device, "ping", "--wait", "180")
         assert (done["state"], done["detail"]["boot_epoch"]) == ("done", 1)
-        resync = command(line, "send", device, "resync", "ranges=[[1,1,999999]]", "--wait", "60")
+        resync = command(line, "send", device, "resync", "ranges=[[1,1,999999]]", "--wait", "180")
         assert {reason for *_, reason in resync["detail"]["not_held"]} <= {"freed", "never_given"}
         refused = command(line, "send", device, "dance", code=1)
         assert "unknown_kind" in refused or "none of" in refused
@@ -110,14 +112,21 @@ def test_a_device_that_lost_who_it_was_loses_nothing(line: Session, tmp_path: Pa
     assert rows(line, "SELECT nonce FROM agent_status JOIN devices USING (device_key) WHERE device = %s"
                 " AND boot_epoch = 1 AND nonce <> (SELECT nonce FROM seen_ranges JOIN devices USING (device_key)"
                 " WHERE device = %s AND boot_epoch = 1)", device, device) == []  # fmt: skip
-    refused = rows(line, "SELECT DISTINCT reason, boot_epoch FROM refused WHERE device = %s", device)
+    told = "SELECT DISTINCT reason, boot_epoch FROM refused WHERE device = %s"
+    conflict = lambda: "identity_conflict" in dict(rows(line, told, device))  # noqa: E731
+    wait_for("what was refused is in the store", conflict, PATIENCE_S)
+    refused = rows(line, told, device)
     assert {reason for reason, _ in refused} - {"unregistered"} == {"identity_conflict"}, "the registry may come later"
     assert {epoch for reason, epoch in refused if reason == "identity_conflict"} <= {0, None}, "no number is taken away"
-    events = [json.loads(value) for (value,) in rows(
-        line, "SELECT kafka_value FROM outbox WHERE topic = 'events' AND kafka_key = %s", device)]  # fmt: skip
-    assert [(one["kind"], one["to_epoch"]) for one in events if one["kind"] == "identity_changed"] == [
-        ("identity_changed", 2)
-    ]
+    wait_for("its change is an event", lambda: bool(_changes(line, device)), PATIENCE_S)
+    assert _changes(line, device) == [2]
+
+
+def _changes(line: Session, device: str) -> list[int]:
+    """Epochs that a device told it had moved to."""
+    said = rows(line, "SELECT kafka_value FROM outbox WHERE topic = 'events' AND kafka_key = %s", device)
+    events = [json.loads(value) for (value,) in said]
+    return [one["to_epoch"] for one in events if one["kind"] == "identity_changed"]
 
 
 def _state(line: Session, one: dict[str, Any]) -> str:

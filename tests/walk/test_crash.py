@@ -24,7 +24,7 @@ def fleetstream(line: Session, *arguments: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-m", "infra", "edr", *arguments, "--json"],
         env={**os.environ, "FLEETSTREAM_HOME": str(line.stack.settings.home), "NO_COLOR": "1"},
-        capture_output=True, text=True, timeout=180, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-1500:]
     return json.loads(done.stdout)

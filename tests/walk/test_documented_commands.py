@@ -87,7 +87,7 @@ def test_a_documented_command_works(line: Session, tmp_path: Path, page: str, co
         env={**os.environ, "FLEETSTREAM_HOME": str(line.stack.settings.home), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"{page}: {done.stderr[-1500:]}"

@@ -23,7 +23,8 @@ from infra.fleets import enrol_devices
 from infra.session import Session
 from tests.walk.history import wait_for
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
+ROOT = Path(__file__).parents[2]
 YEAR_MS = 365 * 86_400_000
 SPEED = 1
 
@@ -31,8 +32,9 @@ SPEED = 1
 def letters(line: Session, *arguments: str) -> Any:
     environment = {**os.environ, "FLEETSTREAM_HOME": str(line.stack.settings.home), "NO_COLOR": "1"}
     words = [sys.executable, "-m", "infra", "letters", *arguments, "--json"]
-    root = Path(__file__).parents[2]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False, cwd=root)
+    done = subprocess.run(
+        words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr[-1_500:]
     return json.loads(done.stdout)
 

@@ -9,6 +9,7 @@ from infra.selfwatch import TENANT, self_watched
 from infra.session import Session
 from tests.walk.history import wait_for
 
+WITH_BACKLOG = {"gateway", "ingest", "api"}
 STORED = """
 SELECT asset, signal, count(*), max(value) FROM readings WHERE tenant = %s GROUP BY 1, 2
 """
@@ -21,12 +22,11 @@ def test_every_process_is_an_asset_with_its_costs(line: Session) -> None:
         with psycopg.connect(reader_dsn(line.stack)) as connection:
             return {(row[0], row[1]): row[3] for row in connection.execute(STORED.encode(), (TENANT,)).fetchall()}
 
+    def told(signal: str) -> set[str]:
+        return {asset for asset, name in stored() if name == signal}
+
+    whole = {"Process.CpuSeconds": names, "Process.ResidentBytes": names, "Process.Backlog": WITH_BACKLOG}
     with self_watched(line):
-        wait_for(
-            "every process has its costs",
-            lambda: {asset for asset, signal in stored() if "Cpu" in signal} == names,
-            120.0,
-        )
+        wait_for("every process has its costs", lambda: all(told(one) == of for one, of in whole.items()), 300.0)
     found = stored()
     assert all(found[name, "Process.ResidentBytes"] > 1_000_000 for name in names)
-    assert {asset for asset, signal in found if signal == "Process.Backlog"} == {"gateway", "ingest", "api"}

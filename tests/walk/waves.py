@@ -25,7 +25,7 @@ from edge_agent.wiring import build_agent
 
 SPEED, ENGINE_SPEED = 1, 20
 EVERY_MS = 100
-DRAIN_MS = 60_000
+DRAIN_MS = 180_000
 
 
 class Waves:
