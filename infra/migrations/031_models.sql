@@ -1,6 +1,7 @@
 -- Trained models: which file (named by its SHA-256, in the folder of models) judges which class of asset. The file comes
 -- first and is never changed; the row is the truth about its life. A model is made of healthy readings of a class of
--- machine over all tenants and holds no reading, so it belongs to no tenant: operators (the sink) write, others read.
+-- machine over all tenants and holds no reading, so it belongs to no tenant: operators (the sink) write, the API and the
+-- reader read, a tenant's own SQL does not (its findings name the model).
 CREATE TABLE model_rows (
     model         text PRIMARY KEY CHECK (model ~ '^[0-9a-f]{64}$'),
     name          text NOT NULL CHECK (name ~ '^[a-z0-9-]{1,40}$'),  -- of the recipe and of the deployment in findings
@@ -77,11 +78,11 @@ DECLARE s text := quote_ident(current_schema()); t text;
 BEGIN
     FOREACH t IN ARRAY ARRAY['model_rows', 'model_changes'] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', t);
-        EXECUTE format('CREATE POLICY everyone_reads ON %I FOR SELECT TO fleetstream_reader, fleetstream_api,'
-            ' fleetstream_tenant USING (true)', t);
-        EXECUTE format('GRANT SELECT ON %s.%I TO fleetstream_sink, fleetstream_reader, fleetstream_api, fleetstream_tenant', s, t);
+        EXECUTE format('CREATE POLICY everyone_reads ON %I FOR SELECT TO fleetstream_reader, fleetstream_api'
+            ' USING (true)', t);
+        EXECUTE format('GRANT SELECT ON %s.%I TO fleetstream_sink, fleetstream_reader, fleetstream_api', s, t);
     END LOOP;
     EXECUTE format('GRANT INSERT, UPDATE ON %s.model_rows TO fleetstream_sink', s);
     EXECUTE format('GRANT INSERT ON %s.model_changes TO fleetstream_sink', s);
-    EXECUTE format('GRANT SELECT ON %s.models TO fleetstream_sink, fleetstream_reader, fleetstream_api, fleetstream_tenant', s);
+    EXECUTE format('GRANT SELECT ON %s.models TO fleetstream_sink, fleetstream_reader, fleetstream_api', s);
 END $$;
