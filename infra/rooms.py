@@ -115,6 +115,7 @@ def stream_environment(stack: Stack, metrics_port: int) -> dict[str, str]:
         DSN=stack.dsn(ROLE_SINK),
         CHECKPOINT_FOLDER=home / "checkpoints",
         ARCHIVE_FOLDER=home / "archive",
+        MODEL_FOLDER=home / "models",
         LOG_FOLDER=home / "kafka" / "data",
         METRICS_PORT=metrics_port,
     )

@@ -23,3 +23,7 @@ class StoreRefuses(Fatal):
 
 class QueryFailed(Fatal):
     """The ingest query ended by itself; what it had not committed is still in the log."""
+
+
+class ModelsChanged(TryLater):
+    """A batch was judged by models that no longer hold; nothing of it was stored, the query starts again."""

@@ -81,6 +81,12 @@ class DetectMetrics:
         self._batches = Counter(f"{prefix}batches", "micro-batches", registry=registry)
         self._state = Gauge(f"{prefix}state_bytes", "state of the shards of the last batch", registry=registry)
         self._batch = Gauge(f"{prefix}batch_seconds", "the last micro-batch, trigger to commit", registry=registry)
+        self._models = Gauge(f"{prefix}models", "trained models in the schedule", ("state",), registry=registry)
+
+    def models(self, judging: int, unusable: int) -> None:
+        """``unusable``: their file is missing, altered, or not understood; what they would judge is not judged."""
+        self._models.labels("judging").set(judging)
+        self._models.labels("unusable").set(unusable)
 
     def batch(self, readings: int, late: int, findings: int, state_bytes: int) -> None:
         self._batches.inc()

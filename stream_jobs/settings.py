@@ -79,6 +79,9 @@ class StreamSettings(BaseSettings):
         default=5_000, ge=1_000, description="watermark: how far a reading may lie behind its device's newest"
     )
     detect_interval_ms: int = Field(default=2_000, ge=0, description="shortest time between two batches of detection")
+    model_folder: Path = Field(
+        default=Path(".fleetstream/models"), description="files of trained models, named by their SHA-256"
+    )
     evidence_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description="PEM files of the roots that crash records must end in, separated by commas"
     )

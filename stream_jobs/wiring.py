@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from stream_jobs.detection.service import DetectService, FindingSink
+    from stream_jobs.detection.service import DetectService
 
 
 def topic_kinds(prefix: str) -> dict[str, Kind]:
@@ -127,40 +127,18 @@ def run_detect(settings: StreamSettings, stop: threading.Event) -> None:
 
 def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) -> DetectService:
     """Wire detection. Nothing is started but Spark's JVM, when the service runs."""
-    from anomaly.deployed import DEPLOYED
-    from anomaly.shard import Shard
-    from stream_jobs.detection import query
-    from stream_jobs.detection.runs import open_run, run_key
-    from stream_jobs.detection.samples import Plan
-    from stream_jobs.detection.service import DetectService, FindingSink
-    from stream_jobs.jobs.ingest import kafka_options
-    from stream_jobs.sinks.findings import FindingStore
+    from stream_jobs.detection.service import DetectService
+    from stream_jobs.detection.starting import Starter
 
     registry = CollectorRegistry()
     metrics = DetectMetrics(registry)
     names = Topics(settings.topic_prefix)
-    lanes = {names.live.name: 0, names.backlog.name: 1}
-    reader = LogReader(settings.kafka_bootstrap, list(lanes))
-    shard = Shard(DEPLOYED, settings.detect_wait_ms)
-    store = FindingStore(settings.dsn.get_secret_value(), DEPLOYED)
-
-    def prepare() -> tuple[SparkSession, FindingSink, Callable[[], StreamingQuery]]:
-        log = patiently(reader.state, stop)
-        key = run_key(shard.version, settings.detect_shards, log)
-        run = open_run(settings.detect_folder.absolute() / "runs", key, store.knows, log)
-        store.begin(run.run_id, shard.version)
-        topics = {name: Topic(log.ids[name], Kind.PACKETS) for name in lanes}
-        plan = Plan(shard, settings.detect_shards, topics, lanes)
-        options = kafka_options(settings.kafka_bootstrap, topics, "earliest", settings.max_offsets_per_trigger)
-        trigger = {"processingTime": f"{settings.detect_interval_ms} milliseconds"}
-        sink = FindingSink(store, run, metrics)
-        session = build_session(settings, scratch, "detect")
-        return session, sink, partial(query.start, session, plan, options, run.checkpoint, trigger, sink)
+    starter = Starter(settings, scratch, stop, metrics, {names.live.name: 0, names.backlog.name: 1})
 
     def make_health(ready: Callable[[], bool]) -> HealthServer:
         return HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, ready)
 
-    return DetectService(prepare, metrics, make_health, settings.stop_timeout_s)
+    return DetectService(starter.prepare, metrics, make_health, settings.stop_timeout_s)
 
 
 def run_archive(settings: StreamSettings, stop: threading.Event) -> None:

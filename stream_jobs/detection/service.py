@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from stream_jobs.detection.query import Said, ended_by_reporting
 from stream_jobs.detection.runs import Run
-from stream_jobs.errors import QueryFailed
+from stream_jobs.errors import ModelsChanged, QueryFailed
 from stream_jobs.metrics import DetectMetrics, HealthServer
 from stream_jobs.service import LOOK_S, stop_between_batches
 from stream_jobs.sinks.findings import FindingStore
@@ -24,16 +24,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class FindingSink:
-    """Takes each batch into the store, counts it, says what came too late."""
+    """Takes each batch into the store, counts it, says what came too late.
+
+    ``changed`` tells whether other models judge now than when the query was started; its batch is not stored then.
+    """
 
     store: FindingStore
     run: Run
     metrics: DetectMetrics
     batches: int = 0
     failed: bool = False
+    changed: Callable[[], bool] = lambda: False
+    outdated: bool = False
 
     def __call__(self, said: Said) -> None:
         try:
+            if self.changed():
+                self.outdated = True
+                raise ModelsChanged("other models judge now; nothing of this batch was stored, it is judged again")
             written = self.store.write(self.run.run_id, said.batch, said.told, said.readings, said.late)
         except BaseException:
             self.failed = True
@@ -89,7 +97,11 @@ class DetectService:
         """Until ``stop``; the query that runs then."""
         again = True
         while not stop.wait(LOOK_S):
-            if not query.isActive and again and ended_by_reporting(query):
+            if not query.isActive and sink.outdated:
+                again, sink.outdated = True, False
+                log.info('event=query_started_again reason="models were promoted or taken back"')
+                query = start()
+            elif not query.isActive and again and ended_by_reporting(query):
                 again = False
                 log.info('event=query_started_again reason="the batch that was planned before a crash is done"')
                 query = start()
