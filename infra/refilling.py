@@ -50,7 +50,7 @@ def refill_settings(stack: Stack, manifest: str) -> StreamSettings:
 
 
 @contextmanager
-def _stdout_as_stderr() -> Iterator[None]:
+def stdout_as_stderr() -> Iterator[None]:
     """Spark's JVM logs to the stdout that it inherits; ours is for answers."""
     sys.stdout.flush()
     kept = os.dup(1)
@@ -86,7 +86,7 @@ class LazyFiller:
 
             os.environ.update(spark_environment(self.stack.settings.cache))
             settings = refill_settings(self.stack, self.manifest)
-            with _stdout_as_stderr():
+            with stdout_as_stderr():
                 self._refill = self.exits.enter_context(open_refill(settings))
         return self._refill
 

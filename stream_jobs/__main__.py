@@ -1,4 +1,4 @@
-"""``python -m stream_jobs ingest | archive | detect | watch | evidence``: settings, wire, run."""
+"""``python -m stream_jobs ingest | archive | detect | train | watch | evidence``: settings, wire, run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from contracts.errors import FleetstreamError, TryLater
 from stream_jobs.evidence.service import run_evidence
 from stream_jobs.service import stop_on_signals
 from stream_jobs.settings import StreamSettings
-from stream_jobs.wiring import run_archive, run_detect, run_ingest, run_watch
+from stream_jobs.wiring import run_archive, run_detect, run_ingest, run_train, run_watch
 
 JOBS = {
-    "ingest": run_ingest, "archive": run_archive, "detect": run_detect, "watch": run_watch, "evidence": run_evidence,
+    "ingest": run_ingest, "archive": run_archive, "detect": run_detect, "train": run_train, "watch": run_watch,
+    "evidence": run_evidence,
 }  # fmt: skip
 EXIT_FAILED, EXIT_USAGE, EXIT_TRY_LATER = 1, 2, 75
 

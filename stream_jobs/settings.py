@@ -82,6 +82,7 @@ class StreamSettings(BaseSettings):
     model_folder: Path = Field(
         default=Path(".fleetstream/models"), description="files of trained models, named by their SHA-256"
     )
+    train_seed: int = Field(default=1, ge=0, description="seed of `stream_jobs train`: which stretches are drawn")
     evidence_roots: Annotated[tuple[Path, ...], NoDecode] = Field(
         default=(), description="PEM files of the roots that crash records must end in, separated by commas"
     )

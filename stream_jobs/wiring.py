@@ -141,6 +141,13 @@ def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) 
     return DetectService(starter.prepare, metrics, make_health, settings.stop_timeout_s)
 
 
+def run_train(settings: StreamSettings, stop: threading.Event) -> None:
+    """Train every recipe from the archive, once. Raises Fatal or TryLater."""
+    from stream_jobs.models import registry
+
+    registry.run_train(settings, stop)
+
+
 def run_archive(settings: StreamSettings, stop: threading.Event) -> None:
     """Archive raw topics until ``stop``. Raises Fatal or TryLater."""
     topics = Topics(settings.topic_prefix)

@@ -45,6 +45,7 @@ MENU = (
     ("letters", "infra.cli.letters"),
     ("command", "infra.cli.command"),
     ("alerts", "infra.cli.alerts"),
+    ("models", "infra.cli.models"),
     ("tenant", "infra.cli.tenant"),
     ("key", "infra.cli.key"),
     ("grafana", "infra.cli.grafana"),
