@@ -17,6 +17,7 @@ import typer
 
 from anomaly.benchmarks import cmapss, drives, gearbox, nab_run, skab
 from anomaly.benchmarks.page import page
+from anomaly.life.model import LifeSettings
 from infra import score_data
 from infra.errors import SetupError
 
@@ -33,9 +34,7 @@ def score(
     data: Path = typer.Option(Path("../shared/data"), "--data", help="Folder with nab, skab, cmapss, gearbox."),
     only: list[str] = typer.Option([], "--only", help="One part: nab, skab, gearbox, drives, cmapss; may be repeated."),
     seeds: int = typer.Option(SEEDS, "--seeds", min=1, help="Seeds for remaining life."),
-    page_file: Path | None = typer.Option(
-        None, "--page", help="Markdown file for the tables; its other parts stay."
-    ),
+    page_file: Path | None = typer.Option(None, "--page", help="Markdown file for the tables; its other parts stay."),
 ) -> None:
     """Score every published data set that is there; parameters are fixed, the same for all series."""
     if not data.is_dir():
@@ -100,13 +99,14 @@ def _drives(data: Path, seeds: int) -> dict[str, Any]:
 
 def _cmapss(data: Path, seeds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
+    settings = LifeSettings()
     for subset in score_data.read_cmapss(data):
-        rows: dict[str, dict[str, float]] = {}
+        prepared, rows = cmapss.Prepared.of(subset), {}
         for seed in range(seeds):
             progress(f"cmapss: {subset.name} seed {seed}")
-            rows[f"boosted trees, seed {seed}"] = cmapss.row(subset, seed)
+            rows[f"boosted trees, seed {seed}"] = cmapss.row(prepared, cmapss.models(prepared, seed, settings))
         names = list(rows["boosted trees, seed 0"])
         rows["mean over seeds"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in names}
-        rows["always the mean"] = cmapss.mean_row(subset)
-        found[subset.name] = rows
+        rows |= {"ridge": cmapss.ridge_row(prepared), "always the mean": cmapss.mean_row(subset)}
+        found[subset.name] = {**rows, **cmapss.call_rows(subset, settings)}
     return found

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from anomaly.benchmarks.page import page
+from anomaly.life.drift import ANOTHER_WORLD, STEADY, Reference
 from anomaly.life.features import Cycles, Standard, features
-from anomaly.life.model import LifeSettings, call_below, drift, phm_score, train
+from anomaly.life.model import LifeSettings, call_below, phm_score, train
 from anomaly.metrics import confusion, missed_at_far, poisson_upper, roc_auc, vus_pr
 from infra import score_data
 from infra.cli.score import app
@@ -39,13 +40,17 @@ def test_remaining_life_is_learnt_and_its_interval_covers() -> None:
     known, life = fleet(24, 1)
     asked, truth = fleet(12, 2)
     standard = Standard.learnt(known)
-    settings = LifeSettings(trees=60, learning_rate=0.15, leaf_rows=20, coverage=0.8)
+    settings = LifeSettings(trees=40, learning_rate=0.15, leaf_rows=20, coverage=0.8, folds=3)
     model = train(features(known, standard), known.unit, life, 0, settings)
-    predicted, low, high = model.predict(features(asked, standard))
+    predicted, low, high = model.predict(features(asked, standard), asked.unit)
     late = truth < 50
     assert np.abs(predicted - truth)[late].mean() < 8
     assert ((low <= truth) & (truth <= high))[late].mean() > 0.65
     assert (low <= predicted).all() and (predicted <= high).all()
+    part = np.arange(len(asked.unit)) < 70
+    first = Cycles(asked.unit[part], asked.cycle[part], asked.settings[part], asked.sensors[part])
+    assert np.allclose(model.predict(features(first, standard), first.unit)[0], predicted[part])
+    assert model.reference.index(features(asked, standard)["short"]).max() < 0.5
 
 
 def test_features_of_a_unit_do_not_depend_on_others_or_on_its_future() -> None:
@@ -62,11 +67,10 @@ def test_costs_decide_the_limit_and_drift_is_seen() -> None:
     assert call_below(life, soon, 1.0, 50.0) == 20.0
     assert call_below(life, soon, 50.0, 1.0) == 5.0
     rng = np.random.default_rng(4)
-    assert (
-        drift(rng.normal(size=4_000), rng.normal(size=4_000))
-        < 0.1
-        < drift(rng.normal(size=4_000), rng.normal(1, 1, 4_000))
+    steady = Reference.of(rng.normal(size=(4_000, 2))).index(
+        np.stack([rng.normal(size=4_000), rng.normal(1, 1, 4_000)], 1)
     )
+    assert steady[0] < STEADY and steady[1] > ANOTHER_WORLD
 
 
 def test_phm_score_makes_lateness_dearer() -> None:
