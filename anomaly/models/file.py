@@ -24,7 +24,7 @@ from anomaly.detectors.input_drift import InputDrift
 from anomaly.detectors.mahalanobis import Mahalanobis
 from anomaly.detectors.residual import Residual
 from anomaly.detectors.subspace import Subspace
-from anomaly.errors import BadModel
+from anomaly.errors import BadModel, BadParameters
 from anomaly.models.recipe import Call, Injected
 from anomaly.models.rows import Shape
 from anomaly.models.trial import FaultScore, Score
@@ -134,7 +134,9 @@ def decode(data: bytes) -> Model:
         model = _model(json.loads(data))
         _try_once(model)
         same = encode(model) == data
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError) as error:
+    except (
+        BadParameters, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError,
+    ) as error:  # fmt: skip
         raise BadModel(f"{type(error).__name__}: {error}") from error
     if not same:
         raise BadModel("its bytes are not what its content is written as")

@@ -96,7 +96,7 @@ class ModelStore:
     def changes(self) -> tuple[Change, ...]:
         """Everything that was promoted and rolled back, in order."""
         rows = self._run(lambda connection: connection.execute(CHANGES).fetchall())
-        return tuple(Change(*row[:5], row[5] == ROLLED_BACK, row[6]) for row in rows)
+        return tuple(map(_change_of, rows))
 
     def number(self) -> int:
         """Of the newest change; 0: none."""
@@ -107,8 +107,8 @@ class ModelStore:
         """The view ``models``, with how many devices drift and how many findings each model has."""
 
         def read(connection: Connection) -> list[Row]:
-            drifting = dict(connection.execute(DRIFTING).fetchall())
-            found = dict(connection.execute(FOUND).fetchall())
+            drifting: dict[str, int] = dict(connection.execute(DRIFTING).fetchall())
+            found: dict[str, int] = dict(connection.execute(FOUND).fetchall())
             with connection.cursor(row_factory=dict_row) as cursor:
                 rows = cursor.execute(LIST, {"name": name}).fetchall()
             return [
@@ -161,7 +161,7 @@ class ModelStore:
             with connection.transaction(), connection.cursor() as cursor:
                 states = _lock(cursor, name)
                 live = next((model for model, (state, _) in states.items() if state == "live"), None)
-                if live == row["model"]:
+                if live is not None and live == row["model"]:
                     raise ModelRefused(f"{live[:16]} is live already; nothing was changed")
                 if live != asked.expected:
                     raise ModelRefused(f"another model of {name} was promoted meanwhile; compare again")
@@ -177,7 +177,7 @@ class ModelStore:
                 states = _lock(cursor, name)
                 live = next((model for model, (state, _) in states.items() if state == "live"), None)
                 rows = cursor.execute(CHANGES).fetchall()
-                mine = [Change(*row[:5], row[5] == ROLLED_BACK, row[6]) for row in rows if row[1] == name]
+                mine = [_change_of(row) for row in rows if row[1] == name]
                 if live is None:
                     raise ModelRefused(f"no model of {name} is live, so there is nothing to take back")
                 asked = Promotion("", live, {}, asked_by)
@@ -188,6 +188,11 @@ class ModelStore:
     def _run(self, work: Callable[[Connection], Result]) -> Result:
         result, _ = repeated(self._dsn, work)
         return result
+
+
+def _change_of(row: tuple[Any, ...]) -> Change:
+    change_id, name, model, replaced, effective_ms, action, anew = row
+    return Change(change_id, name, model, replaced, effective_ms, action == ROLLED_BACK, anew)
 
 
 def _lock(cursor: psycopg.Cursor[tuple[Any, ...]], name: str) -> dict[str, tuple[str, str]]:
