@@ -15,7 +15,7 @@ from anomaly.metrics import poisson_upper
 from anomaly.models.recipe import Injected
 from anomaly.models.rows import hours_of
 from anomaly.moments import NEVER
-from anomaly.types import Ints, Rows
+from anomaly.types import Bools, Ints, Rows
 
 HOURS_A_MONTH: Final = 730.5
 LEAST_ROWS: Final = 240
@@ -34,7 +34,7 @@ class FaultScore:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """``hours`` of healthy rows that were judged; ``false_alarms`` are calls within them."""
+    """``hours`` of healthy rows that the model knew how to judge; ``false_alarms`` are calls within them."""
 
     hours: float
     false_alarms: int
@@ -59,20 +59,21 @@ class Tried:
     delays_s: tuple[float | None, ...]
 
 
-def tellings(deployment: Deployment, readings: Readings) -> Rows:
-    """Everything that is said of rows (``rows.rows_of``), as the stream would say it."""
+def tellings(deployment: Deployment, readings: Readings) -> tuple[Rows, Bools]:
+    """Everything that is said of rows (``rows.rows_of``), as the stream would say it; which rows were known."""
     devices = int(readings.device.max()) + 1 if len(readings) else 0
     detector = deployment.detector
     _, verdict = detector.run(detector.start(devices), readings)
     lost = np.full(len(readings), NEVER, np.int64)
     _, told = excursions.follow(deployment, excursions.fresh(deployment, devices), readings, verdict, lost)
-    return told
+    return told, verdict.known
 
 
 def try_out(deployment: Deployment, faults: Sequence[Injected], readings: Readings) -> Tried:
     """Each fault begins in the middle of the longest series."""
-    plain = _opened(tellings(deployment, readings))
-    told = Tried(hours_of(readings), len(plain), (None,) * len(faults))
+    said, known = tellings(deployment, readings)
+    hours = hours_of(readings.take(np.flatnonzero(known)))
+    told = Tried(hours, len(_opened(said)), (None,) * len(faults))
     if not len(readings):
         return told
     counts = np.bincount(readings.device)
@@ -81,7 +82,7 @@ def try_out(deployment: Deployment, faults: Sequence[Injected], readings: Readin
         return told
     chosen = readings.take(np.flatnonzero(readings.device == longest))
     begin_ms = int(chosen.at_ms[len(chosen) // 2])
-    alone = set(_opened(tellings(deployment, _alone(chosen))).tolist())
+    alone = set(_opened(tellings(deployment, _alone(chosen))[0]).tolist())
     delays = tuple(_delay_s(deployment, fault, chosen, begin_ms, alone) for fault in faults)
     return Tried(told.hours, told.false_alarms, delays)
 
@@ -111,5 +112,5 @@ def _delay_s(deployment: Deployment, fault: Injected, readings: Readings, begin_
     broken = Readings(
         np.zeros(len(readings), np.int64), readings.at_ms, fault.into(readings.values, since_s), readings.regime
     )
-    after = [at for at in _opened(tellings(deployment, broken)).tolist() if at >= begin_ms and at not in plain]
+    after = [at for at in _opened(tellings(deployment, broken)[0]).tolist() if at >= begin_ms and at not in plain]
     return (after[0] - begin_ms) / 1_000 if after else float("inf")

@@ -10,6 +10,8 @@ from anomaly.models.trial import Score
 LATER: Final = 1.25
 """A median delay this many times the live model's, and LATER_S more, is worse."""
 LATER_S: Final = 10.0
+LESS_KNOWN: Final = 0.9
+"""A model that knows less than this share of what the live one knows is quiet because it does not look."""
 FIRST_PER_MONTH: Final = 30.0
 """Without a live model: more than one false alarm a device and day is worse than none at all."""
 
@@ -26,6 +28,8 @@ def worse(candidate: Score, live: Score | None) -> Sequence[str]:
         halves = [one for one in candidate.faults if 2 * one.found < one.tried]
         reasons += [f"{one.name!r} is found in {one.found} of {one.tried}" for one in halves]
         return reasons
+    if candidate.hours < LESS_KNOWN * live.hours:
+        reasons.append(f"it knows how to judge {candidate.hours:.1f} device-hours of {live.hours:.1f}")
     if candidate.false_alarms > live.false_alarms:
         reasons.append(f"{candidate.false_alarms} false alarms against {live.false_alarms}")
     others = {one.name: one for one in live.faults}

@@ -29,7 +29,7 @@ def driven(car: int, first_s: int, seconds: int, hot_from_s: int = 10**9, worn: 
     at = np.arange(first_s, first_s + seconds, dtype=np.float64)
     air = 12 + 8 * np.sin(at / 48 + car) + rng.normal(0, 0.3, seconds)
     speed = 60 + 30 * np.sin(at / 67 + car) + rng.normal(0, 0.5, seconds)
-    ambient = 15 + 2 * np.sin(at / 3_600)
+    ambient = 15 + 2 * np.sin(at / 300)
     hot = 20.0 * np.clip((at - hot_from_s) / 300, 0, 1)
     coolant = 84 + 0.25 * air - 0.03 * speed + 0.1 * ambient + rng.normal(0, 0.3, seconds) + hot + worn
     return {COOLANT: coolant, AIR: air, SPEED: speed, AMBIENT: ambient}

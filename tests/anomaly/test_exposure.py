@@ -9,7 +9,7 @@ from anomaly.excursions import TOLD
 from anomaly.moments import SAMPLE
 from anomaly.shard import Shard
 from anomaly.types import Floats, Rows
-from infra.score_fleet import CARS, cars
+from infra.score_fleet import CARS, TURBINE_FAULTS, TURBINE_SET, cars, power_curve, turbines
 
 COUNT = 12
 
@@ -78,3 +78,14 @@ def test_a_rate_says_what_it_rests_on() -> None:
     row = rate(3, 60.8, 30.4)
     assert row["machine_months"] == 2.0 and row["alerts_per_month"] == 1.5
     assert row["alerts_per_month_upper_95"] * 2 > 7.7
+
+
+def test_a_turbines_fault_changes_its_signal_alone() -> None:
+    lived = turbines([1, 2], 0.02)
+    assert len(lived) == 72 and all(one.values[1009].shape == (2,) for one in lived)
+    assert sum(1011 in one.values for one in lived) == 14
+    watched = (*TURBINE_SET, power_curve(lived))
+    hot = next(fault for fault in TURBINE_FAULTS if fault.signal == 1011)
+    quick = Fault("seizes", 1011, lambda value, since_s: value + 2.0 * since_s)
+    assert injected(watched, quick, 2, lived, 10, 72)["found"] == 1.0
+    assert injected(watched, hot, 2, lived, 60, 72)["found"] == 0.0

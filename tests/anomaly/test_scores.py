@@ -120,10 +120,12 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_command_scores_what_is_there_and_ends_with_json(data: Path) -> None:
-    done = CliRunner().invoke(app, ["--data", str(data), "--page", str(data / "scores.md")])
+    done = CliRunner().invoke(app, ["--data", str(data), "--months", "0", "--page", str(data / "scores.md")])
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout.strip().splitlines()[-1])
-    assert set(result) == {"skab", "gearbox"}
+    assert set(result) == {"skab", "gearbox", "cuts"}
+    pieces = result["cuts"]["one pass against pieces"]["skab, mahalanobis"]
+    assert pieces["readings"] == 1_400 and pieces["alarms"] > 0 and pieces["different"] == 0
     assert result["skab"]["valve9"]["mahalanobis"]["roc_auc"] > 0.95
     assert min(result["gearbox"]["roc_auc"]["healthy windows of the other loads"].values()) > 0.9
     assert "always alarm" in (data / "scores.md").read_text()

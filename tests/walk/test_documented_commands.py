@@ -30,11 +30,16 @@ FLEET = "device,asset,groups\ndoc-van-7,Van 7,Vans\ndoc-van-8,Van 8,Vans;Depot\n
 RESTORE, CRASH = "docs/how-to/restore-after-losing-the-database.md", "docs/how-to/read-a-crash-record.md"
 ONE_STACK = "it starts or ends the stack, which the other tests share", "tests/infra/test_cli.py"
 NEEDS_RECORD = "it needs the SHA-256 of a record, which only a crash makes", "tests/walk/test_crash.py"
+MODELS, NEEDS_MODEL = "docs/how-to/train-a-model.md", "it needs hours of archived readings"
 ELSEWHERE = {
     ("docs/how-to/ask-fleet-questions.md", "fleetstream facts"): (
         "it needs a table of one's own vehicles",
         "tests/infra/test_facts.py",
     ),
+    **{
+        (MODELS, f".venv/bin/fleetstream models {verb}"): (NEEDS_MODEL, "tests/infra/test_models_cli.py")
+        for verb in ("train", "compare", "promote", "rollback")
+    },
     (RESTORE, "fleetstream up --detach"): ONE_STACK,
     (RESTORE, "fleetstream down"): ONE_STACK,
     (RESTORE, "fleetstream restore"): ("it refuses a store that holds devices", "tests/infra/test_cli.py"),
