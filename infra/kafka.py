@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import base64
 import subprocess
+import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 from contracts.topics import KafkaTopic
@@ -24,6 +25,8 @@ from infra.processes import Command
 
 FORMAT_TIMEOUT_S = 60
 ADMIN_TIMEOUT_S = 30
+LEADER_TIMEOUT_S = 60
+ASK_TIMEOUT_S = 5
 PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -129,6 +132,30 @@ def create_topics(bootstrap: str, topics: Sequence[KafkaTopic]) -> None:
     if missing:
         for made in admin.create_topics(missing, operation_timeout=ADMIN_TIMEOUT_S).values():
             made.result()
+        _until_led(bootstrap, [topic for topic in topics if topic.name not in there])
+
+
+def _until_led(bootstrap: str, topics: Sequence[KafkaTopic]) -> None:
+    """Wait until every partition answers: a topic is told as made before its leaders have heard of it, and clients that
+    ask meanwhile are told that nobody leads. Raises ServiceFailed."""
+    left = {TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)}
+    newest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    deadline_s, reason = time.monotonic() + LEADER_TIMEOUT_S, ""
+    while left:
+        admin = _admin(bootstrap)  # a new one each time: a client may keep for good what it heard too early
+        for place, answer in admin.list_offsets(dict.fromkeys(left, newest), request_timeout=ASK_TIMEOUT_S).items():
+            try:
+                answer.result()
+                left.discard(place)
+            except KafkaException as error:
+                reason = str(error)
+        if left and time.monotonic() > deadline_s:
+            raise ServiceFailed(
+                f"Kafka made topic {next(iter(left)).topic} but nobody leads it after {LEADER_TIMEOUT_S} s ({reason}); "
+                "nothing is lost: look into its log and start again"
+            )
+        if left:
+            time.sleep(0.05)
 
 
 def _new_topic(topic: KafkaTopic) -> NewTopic:

@@ -11,16 +11,19 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaException
 from psycopg.conninfo import make_conninfo
 
 from contracts.topics import Topics
 from infra.backends import Backends, Ports
 from infra.ca import Credentials, DevelopmentCa
+from infra.errors import ServiceFailed
 from infra.kafka import create_topics
 from infra.migrate import create_roles
 from infra.paths import default_cache
@@ -101,12 +104,39 @@ def kafka_bootstrap(stack: Backends) -> str:
     return f"127.0.0.1:{stack.ports.kafka}"
 
 
+@dataclass(slots=True)
+class Prefixes:
+    """Sets of topics, the next one made while a test runs: half a second passes before a new topic has a leader."""
+
+    bootstrap: str
+    maker: ThreadPoolExecutor
+    coming: Future[str] | None = None
+
+    def take(self) -> str:
+        coming, self.coming = self.coming, None
+        try:
+            taken = coming.result() if coming else self.make()
+        except (ServiceFailed, KafkaException):  # Kafka was killed by a test meanwhile
+            taken = self.make()
+        self.coming = self.maker.submit(self.make)
+        return taken
+
+    def make(self) -> str:
+        prefix = f"t{uuid.uuid4().hex[:10]}"
+        create_topics(self.bootstrap, Topics(prefix).all())
+        return prefix
+
+
+@pytest.fixture(scope="session")
+def prefixes(kafka_bootstrap: str) -> Iterator[Prefixes]:
+    with ThreadPoolExecutor(1) as maker:
+        yield Prefixes(kafka_bootstrap, maker)
+
+
 @pytest.fixture
-def topic_prefix(kafka_bootstrap: str) -> str:
+def topic_prefix(prefixes: Prefixes) -> str:
     """A fresh prefix whose topics (``contracts.topics.Topics(prefix)``) all exist."""
-    prefix = f"t{uuid.uuid4().hex[:10]}"
-    create_topics(kafka_bootstrap, Topics(prefix).all())
-    return prefix
+    return prefixes.take()
 
 
 @pytest.fixture(scope="session")
