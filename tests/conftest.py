@@ -14,6 +14,7 @@ from tests.fix_stack import (
     kafka_bootstrap,
     mqtt_broker,
     postgres_dsn,
+    prefixes,
     role_dsn,
     schema,
     schema_dsn,
@@ -24,8 +25,8 @@ from tests.fix_stack import (
 )
 
 __all__ = [
-    "kafka_bootstrap", "mqtt_broker", "postgres_dsn", "role_dsn", "schema", "schema_dsn", "schemas", "spark",
-    "stack", "topic_prefix",
+    "kafka_bootstrap", "mqtt_broker", "postgres_dsn", "prefixes", "role_dsn", "schema", "schema_dsn", "schemas",
+    "spark", "stack", "topic_prefix",
 ]  # fmt: skip
 
 settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
