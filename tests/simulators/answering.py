@@ -52,7 +52,7 @@ class AnsweringGateway:
     def __enter__(self) -> AnsweringGateway:
         self._client.connect(*self._address, clean_start=True)
         self._client.loop_start()
-        assert self._listening.wait(30), "the broker did not confirm the subscription"
+        assert self._listening.wait(120), "the broker did not confirm the subscription"
         return self
 
     def __exit__(

@@ -20,7 +20,7 @@ from tests.fix_stack import MqttBroker
 from tests.simulators.answering import AnsweringGateway
 
 ROOT = Path(__file__).parents[2]
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 def until(what: str, condition: Callable[[], bool]) -> None:

@@ -270,7 +270,7 @@ class Arena:
         parent = self.pid(target)
         return parent is not None and _send(parent, signal.SIGINT if target == "postgres" else signal.SIGTERM)
 
-    def kill(self, target: str, patience_s: float = 40.0) -> bool:
+    def kill(self, target: str, patience_s: float = 120.0) -> bool:
         """SIGKILL a target with everything below it, waiting for it to run; counted. Fleets start again at once.
 
         False, and counted as skipped, when it did not run in all that time: it was still down from another fault.

@@ -22,7 +22,7 @@ from tests.torture.device import DevicesFile
 from tests.torture.history import History, Identity
 
 ROOT = Path(__file__).parents[2]
-END_S = 20.0
+END_S = 90.0
 
 
 class Fleet:

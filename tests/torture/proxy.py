@@ -25,6 +25,8 @@ UP, DOWN = "up", "down"
 Ear = Callable[[int, str, bytes], None]
 """(number of the connection, direction, plain bytes passed on)"""
 
+PATIENCE_S = 120.0
+
 
 @dataclass(slots=True)
 class Weather:
@@ -184,14 +186,14 @@ class ProxyThread:
     def proxy(self, far_port: int, **more: Any) -> Proxy:
         """An open proxy to a loopback port; more as ``Proxy`` takes it."""
         made = Proxy(self._loop, far_port, **more)
-        asyncio.run_coroutine_threadsafe(made.open(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(made.open(), self._loop).result(PATIENCE_S)
         self._proxies.append(made)
         return made
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._close_all(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close_all(), self._loop).result(PATIENCE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(PATIENCE_S)
         self._loop.close()
 
     async def _close_all(self) -> None:

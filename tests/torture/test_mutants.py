@@ -22,6 +22,9 @@ from tests.torture.checker import Verdict
 from tests.torture.plan import KILL, Step
 from tests.torture.run import Outcome, Run
 
+PATIENCE_S = 900.0
+"""How soon lag is 0 again is not asked here."""
+
 MUTANTS = "tests.torture.mutants"
 REPLACEMENTS = {
     "gateway": [MUTANTS, "puback_order", "gateway"],
@@ -45,7 +48,7 @@ def outcome() -> Iterator[Outcome]:
     home.chmod(0o711)
     try:
         with arena(settings_in(home), REPLACEMENTS) as place:
-            yield Run(place, print, losing=True)(PLAN)
+            yield Run(place, print, PATIENCE_S, losing=True)(PLAN)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -8,13 +8,15 @@ import sys
 from pathlib import Path
 
 SEED, SECONDS, KILLS = 8, 20, 8
-LONGEST_S = 600
+PATIENCE_S, LONGEST_S = 600, 3_000
+"""How soon a busy machine recovers is measured by long runs; here it only must."""
+
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_short_run_is_clean() -> None:
     command = [sys.executable, "-m", "tests.torture"]
-    numbers = ["--seconds", str(SECONDS), "--kills", str(KILLS), "--seed", str(SEED)]
+    numbers = ["--seconds", str(SECONDS), "--kills", str(KILLS), "--seed", str(SEED), "--patience", str(PATIENCE_S)]
     done = subprocess.run(
         [*command, *numbers], cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_S, check=False
     )
