@@ -16,7 +16,7 @@ from infra.mosquitto import Mosquitto, find_mosquitto
 from infra.postgres import Postgres
 from infra.processes import Child, Command, wait_ready
 
-READY_TIMEOUT_S = 90.0
+READY_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

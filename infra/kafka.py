@@ -23,8 +23,8 @@ from infra.errors import ServiceFailed, SetupError
 from infra.java import Java
 from infra.processes import Command
 
-FORMAT_TIMEOUT_S = 60
-ADMIN_TIMEOUT_S = 30
+FORMAT_TIMEOUT_S = 180
+ADMIN_TIMEOUT_S = 120
 LEADER_TIMEOUT_S = 60
 ASK_TIMEOUT_S = 5
 PROPERTIES = {

@@ -45,7 +45,7 @@ class Service:
     prepare: Callable[[], Command]
     ready: Callable[[], bool]
     after_ready: Callable[[], None] = nothing
-    timeout_s: float = 120.0
+    timeout_s: float = 300.0
 
 
 @dataclass(slots=True)

@@ -49,7 +49,7 @@ SKIP_S = 20.0
 """The drive begins three seconds before the impact."""
 
 OUTAGE_MS = 600_000
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 NOTICE_PATIENCE_S = 20.0
 PULSES = ("haversine", "triangle", "square", "side")
 
@@ -187,7 +187,7 @@ def _drive(session: Session, folder: Path, name: str, begun: dict[str, float]) -
     worker.start()
     _until(lambda: _is_over(drive, clock), PATIENCE_S)
     stop.set()
-    worker.join(30)
+    worker.join(PATIENCE_S)
 
 
 def _is_over(drive: CrashDrive, clock: SystemClock) -> bool:
@@ -221,7 +221,7 @@ def outage(session: Session, folder: Path, name: str) -> tuple[float, float]:
         stored_s = _until(lambda: _stored(session, name), PATIENCE_S)
         settled_s = _until(lambda: bool(receipts.settled_s), PATIENCE_S)
         stop.set()
-        worker.join(30)
+        worker.join(PATIENCE_S)
     logger.removeHandler(receipts)
     return (stored_s - began_s) * 1_000, (settled_s - began_s) * 1_000
 
