@@ -190,7 +190,7 @@ class Workshop:
             blocks = blocks.join(chosen, ["device", "day"], "left_semi")
         quota = max(1, MOST_ROWS // max(1, len(keys)))
         work = Draw(shape, asked.wait_ms, split_ms, sick, quota, asked.seed)
-        drawn_rows = blocks.groupBy("device", "day").applyInPandas(work, "device int, day int, n long, rows binary")
+        drawn_rows = _by_day(blocks, work, "device int, day int, n long, rows binary")
         found: dict[int, list[Floats]] = {}
         for row in sorted(drawn_rows.collect(), key=lambda one: (one["device"], one["day"])):
             if row["n"]:
@@ -203,8 +203,13 @@ class Workshop:
         late = blocks.where(blocks["last_ms"] >= from_ms)
         work = Try(tuple((one.shape, one.deployment(), one.faults) for one in models), wait_ms, from_ms, sick)
         ddl = "device int, day int, number int, hours double, alarms long, delays array<double>"
-        rows = late.groupBy("device", "day").applyInPandas(work, ddl).collect()
+        rows = _by_day(late, work, ddl).collect()
         return [joined(model.faults, _parts(rows, number)) for number, model in enumerate(models)]
+
+
+def _by_day(blocks: DataFrame, work: Draw | Try, ddl: str) -> DataFrame:
+    """One call a device and day; a function, since Spark miscounts the arguments of an object with ``__call__``."""
+    return blocks.groupBy("device", "day").applyInPandas(lambda key, frame: work(key, frame), ddl)
 
 
 def _days(blocks: DataFrame) -> pd.DataFrame:
