@@ -137,7 +137,8 @@ class Server:
 def api_settings(fleet: Fleet, **overrides: Any) -> ApiSettings:
     values = {
         "dsn": fleet.api_dsn, "pages": CONSOLE, "port": 0, "pool_size": 4, "key_cache_s": 0.0, "rate_burst": 10_000,
-        "stream_poll_ms": 50, "stream_frame_ms": 50, **overrides,
+        "stream_poll_ms": 50, "stream_frame_ms": 50, "pool_timeout_s": PATIENCE_S / 2, "statement_timeout_ms": 60_000,
+        **overrides,
     }  # fmt: skip
     return load_settings(**values)
 

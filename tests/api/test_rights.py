@@ -222,7 +222,7 @@ def test_a_body_that_is_too_large_is_not_taken(fleet: Fleet, server: Server) -> 
     with server.client(fleet.key("north")) as client:
         told = client.post(address, content=bytes(MAX_BODY_BYTES + 1), headers={"Content-Type": "application/json"})
         assert problem(told, 413)["code"] == "body_too_large"
-        with contextlib.suppress(httpx.WriteError):
+        with contextlib.suppress(httpx.TransportError):
             endless = client.post(address, content=pieces(), headers={"Content-Type": "application/json"})
             assert endless.status_code == 413
         assert client.get("/api/v1/whoami").status_code == 200
@@ -240,7 +240,10 @@ def test_the_sixth_of_five_requests_is_told_when_to_come_back(fleet: Fleet) -> N
 
 def test_guessing_keys_is_slowed_down(server: Server) -> None:
     with server.client(new_key().text) as client:
-        codes = [client.get("/api/v1/signals").status_code for _ in range(40)]
+        codes: list[int] = []
+        while 429 not in codes[20:]:  # what has flown back meanwhile may be guessed with, however slow this machine is
+            codes.append(client.get("/api/v1/signals").status_code)
+            assert len(codes) < 10_000
         metrics = client.get("/metrics").text
     assert codes[:20] == [401] * 20 and 429 in codes
     assert f'fleetstream_api_limited_total{{limit="failures"}} {codes.count(429)}.0' in metrics
@@ -262,7 +265,10 @@ def test_without_a_database_it_says_so_and_lives(fleet: Fleet, away: Server) -> 
 
 
 def test_a_question_that_takes_too_long_is_ended(fleet: Fleet) -> None:
-    with running(api_settings(fleet, statement_timeout_ms=150)) as server, server.client(fleet.key("north")) as client:
+    with (
+        running(api_settings(fleet, statement_timeout_ms=2_000)) as server,
+        server.client(fleet.key("north")) as client,
+    ):
         assert client.get("/api/v1/assets").status_code == 200
         with psycopg.connect(fleet.dsn) as connection:
             connection.execute("LOCK TABLE assets IN ACCESS EXCLUSIVE MODE")

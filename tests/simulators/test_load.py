@@ -87,8 +87,8 @@ def test_a_load_run_is_acknowledged_to_the_last_packet(mqtt_broker: MqttBroker) 
     )
     with AnsweringGateway(mqtt_broker, plan, withhold_every=3) as gateway:
         load.connect()
-        load.run(2.0, threading.Event())
-        assert load.drain(60.0)
+        load.run(3.0, threading.Event())
+        assert load.drain(240.0)
         report = load.report()
         load.close()
     assert report.connected == 30 and report.unacked_packets == report.rejected_packets == 0
