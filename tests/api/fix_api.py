@@ -25,6 +25,9 @@ CONSOLE = Path(__file__).parents[2] / "dashboards" / "console"
 SPEED = catalogue().by_path("Vehicle.Speed")
 RPM = catalogue().by_path("Vehicle.Powertrain.CombustionEngine.Speed")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+AHEAD = timedelta(minutes=10)
+"""What is to count as fresh is stamped so far ahead, or it would be stale by when a busy machine looks at it."""
+
 PATIENCE_S = 120.0
 """For whatever only takes time: the machine may be busy with other things."""
 

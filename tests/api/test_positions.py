@@ -10,7 +10,7 @@ import pytest
 from contracts.errors import Rejected
 from contracts.signals import catalogue
 from infra.enrol import Enrolment, enrol
-from tests.api.fix_api import SPEED, Fleet, Server
+from tests.api.fix_api import AHEAD, SPEED, Fleet, Server
 
 LATITUDE, LONGITUDE = (
     catalogue().by_path(f"Vehicle.CurrentLocation.{name}").number for name in ("Latitude", "Longitude")
@@ -18,7 +18,7 @@ LATITUDE, LONGITUDE = (
 
 
 def test_columns_tell_where_everything_is(fleet: Fleet, server: Server) -> None:
-    now = datetime.now(UTC)
+    now = datetime.now(UTC) + AHEAD
     fleet.enrol(Enrolment("north-t1", "north", "Hill 1", "turbine", place=(49.03, 8.47)))
     fleet.latest("north-1", LATITUDE, now - timedelta(seconds=2), 49.0131)
     fleet.latest("north-1", LONGITUDE, now - timedelta(seconds=2), 8.4044)

@@ -12,7 +12,7 @@ import pytest
 from contracts.signals import catalogue
 from dashboards.outlines import outlines, thin
 from infra.enrol import Enrolment
-from tests.api.fix_api import SPEED, Fleet, Server
+from tests.api.fix_api import AHEAD, SPEED, Fleet, Server
 from tests.dashboards.browser import Browser, find_browser
 
 LATITUDE, LONGITUDE, HEADING = (
@@ -33,7 +33,7 @@ def placed(fleet: Fleet) -> Fleet:
     fleet.enrol(Enrolment("north-t1", "north", "Hill 1", "turbine", place=(54.4, 9.1)))
     for n in range(40):
         latitude, longitude = towns[n % 3]
-        at = now - timedelta(hours=2) if n == 5 else now
+        at = now - timedelta(hours=2) if n == 5 else now + AHEAD
         spread = 0.15 * math.sqrt(dice.random())
         fleet.latest(f"north-v{n}", LATITUDE, at, latitude + spread * dice.uniform(-1, 1))
         fleet.latest(f"north-v{n}", LONGITUDE, at, longitude + spread * dice.uniform(-1, 1))
@@ -44,8 +44,8 @@ def placed(fleet: Fleet) -> Fleet:
             (LONGITUDE, 0, round(13.40 + 0.01 * math.sin(second / 60), 7), 0),
         ]
         fleet.packet("north-1", now - timedelta(seconds=300 - second), samples)
-    fleet.latest("north-1", LATITUDE, now, 52.532)
-    fleet.latest("north-1", LONGITUDE, now, 13.3904)
+    fleet.latest("north-1", LATITUDE, now + AHEAD, 52.532)
+    fleet.latest("north-1", LONGITUDE, now + AHEAD, 13.3904)
     return fleet
 
 
@@ -87,7 +87,7 @@ def test_one_asset_its_trail_and_the_keys(placed: Fleet, server: Server, browser
     for key, code in (("ArrowRight", 39), ("-", 189)):
         browser.call("Input.dispatchKeyEvent", type="keyDown", key=key, windowsVirtualKeyCode=code)
     browser.wait_for(f"{MAP}.view.x > {before['x']} && {MAP}.view.k < {before['k']}")
-    placed.latest("north-1", LATITUDE, datetime.now(UTC), 52.6)
+    placed.latest("north-1", LATITUDE, datetime.now(UTC) + AHEAD, 52.6)
     browser.wait_for("document.querySelector('.map-card').innerText.includes('52.60000°')")
     browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape", windowsVirtualKeyCode=27)
     browser.wait_for("document.querySelector('.map-card').hidden")

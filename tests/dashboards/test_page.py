@@ -15,7 +15,7 @@ import pytest
 from contracts.packet import Quality
 from contracts.signals import catalogue
 from infra.enrol import Enrolment
-from tests.api.fix_api import RPM, SPEED, Fleet, Server
+from tests.api.fix_api import AHEAD, RPM, SPEED, Fleet, Server
 from tests.dashboards.browser import Browser, find_browser
 
 COOLANT = catalogue().by_path("Vehicle.Powertrain.CombustionEngine.EngineCoolant.Temperature")
@@ -116,9 +116,9 @@ def test_the_fleet_live_with_state_in_words_and_no_zero_for_nothing(
     assert states["2024-03-01 kit drive"] == "Recording"
     assert "1\u202f842" in texts["Hill 1"] and "kW" in texts["Hill 1"]
     now = datetime.now(UTC)
-    busy.latest("north-2", SPEED.number, now - timedelta(hours=2), 5.0, received=now)
+    busy.latest("north-2", SPEED.number, now - timedelta(hours=2), 5.0, received=now + AHEAD)
     browser.wait_for(f"{ROWS}.some(r => r.innerText.includes('Car 2') && r.innerText.includes('Catching up'))")
-    busy.latest("north-3", SPEED.number, datetime.now(UTC), 77.5)
+    busy.latest("north-3", SPEED.number, datetime.now(UTC) + AHEAD, 77.5)
     browser.wait_for(f"{ROWS}.some(r => r.innerText.includes('77.5') && r.innerText.includes('Live'))")
     assert browser.complaints == []
 

@@ -282,7 +282,7 @@ def test_the_page_on_restoring_brings_a_lost_store_back(up: dict[str, str]) -> N
         devices = len(owner.execute("SELECT device FROM fleetstream.devices").fetchall())
         for key, page in owner.execute("SELECT kafka_key, kafka_value FROM fleetstream.registry_book").fetchall():
             producer.produce(Topics().book.name, bytes(page), key.encode())
-        assert producer.flush(60) == 0
+        assert producer.flush(180) == 0
         refused = run(up, "restore")
         assert refused.returncode == 1 and "it is not lost" in refused.stderr
         owner.execute("DROP SCHEMA fleetstream CASCADE")

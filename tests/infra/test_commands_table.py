@@ -146,6 +146,6 @@ def test_two_transactions_with_new_epochs_tell_both(sink: Connection, role_dsn: 
             while not told.done() and sink.execute(waits, (pid,)).fetchone() != (True,):
                 pass
             first.commit()
-            told.result(30)
+            told.result(180)
     messages = sink.execute("SELECT kafka_value FROM outbox WHERE kafka_key = 'car-1' ORDER BY outbox_id").fetchall()
     assert decode_known(messages[-1][0]).nonces == {40: 1_040, 41: 1_041}

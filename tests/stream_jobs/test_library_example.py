@@ -42,13 +42,13 @@ def test_the_documented_job_finds_the_drives(
     said += [window("car1", 200, 0.0), window("car1", 300, 99.0, "Vehicle.Other"), window("car2", 5, 30.0)]
     for key, value in [*said, ("car3", b"no json"), window("clock", 9_000, 9.0)]:
         producer.produce(topics.windows.name, value, key)
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     names: dict[str, Any] = {}
     exec(compile(source, str(PAGE), "exec"), names)
     late, checkpoint = LateRows(spark), tmp_path / "checkpoint"
     query = names["run"](spark, kafka_bootstrap, topics.windows.name, topics.events.name, checkpoint, late, drain=True)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(600)
     late.close()
     gc.collect()
     found = read(kafka_bootstrap, topics.events.name, 3)
@@ -65,7 +65,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[dict[str, Any]]:
     try:
         found: list[dict[str, Any]] = []
         while len(found) < count:
-            messages = consumer.consume(count - len(found), timeout=30)
+            messages = consumer.consume(count - len(found), timeout=300)
             assert messages, f"only {len(found)} of {count} came"
             found += [json.loads(message.value() or b"") for message in messages]
         return found

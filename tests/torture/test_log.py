@@ -18,7 +18,7 @@ def test_what_devices_answered_counts_as_kept(kafka_bootstrap: str, topic_prefix
     producer = Producer({"bootstrap.servers": kafka_bootstrap})
     for topic, value in zip((topics.answers, topics.dead_letters), values, strict=True):
         producer.produce(topic.name, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     wanted: tuple[list[LogRecord], set[str]] = ([], {hashlib.sha256(value).hexdigest() for value in values})
 
     def read() -> bool:
