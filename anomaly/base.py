@@ -126,6 +126,11 @@ class Detector(ABC):
     def channels(self) -> int:
         """Number of columns in ``Readings.values``."""
 
+    @property
+    def memory_ms(self) -> int | None:
+        """How far back in event time a reading may lie that matters to a verdict; None: as far as there are any."""
+        return None
+
     @abstractmethod
     def row(self) -> Rows:
         """One fresh row of state, shape (1,)."""

@@ -29,6 +29,9 @@ SAMPLE = np.dtype(
 SERIES = np.dtype([("key", "<i8"), ("newest_ms", "<i8")])
 """What is known of a series: its key, and the event time of its newest reading."""
 
+ASTRAY = np.dtype([("device", "<i4"), ("from_ms", "<i8"), ("to_ms", "<i8")])
+"""What was judged out of order, or not at all: event times of a device, both inclusive."""
+
 LANES = 2
 NEVER = -(2**42)
 _SPAN = 2**43
@@ -60,6 +63,16 @@ class Arrived:
 
 def series_key(device: Rows, lane: Rows) -> Ints:
     return np.asarray(device.astype(np.int64) * LANES + lane)
+
+
+def astray(device: Ints, from_ms: Ints, to_ms: Ints) -> Rows:
+    """One row per device: all its spans together."""
+    names, place = np.unique(device, return_inverse=True)
+    rows = np.zeros(len(names), ASTRAY)
+    rows["device"], rows["from_ms"], rows["to_ms"] = names, np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    np.minimum.at(rows["from_ms"], place, from_ms)
+    np.maximum.at(rows["to_ms"], place, to_ms)
+    return rows
 
 
 def places(keys: Ints, wanted: Ints) -> tuple[Ints, Ints]:

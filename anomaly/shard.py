@@ -27,6 +27,7 @@ from anomaly.moments import (
     Late,
     Moments,
     arrive,
+    astray,
     cells,
     held,
     lost_until,
@@ -61,12 +62,14 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one call said: the last telling per excursion, readings judged or waiting, readings too late."""
+    """What one call said: the last telling per excursion, readings judged or waiting, readings too late; ``astray``:
+    what is to be judged again in order (``moments.ASTRAY``), because it came too late or in the backlog."""
 
     state: ShardState
     told: Rows
     readings: int
     late: int
+    astray: Rows
 
 
 @dataclass(frozen=True)
@@ -119,9 +122,10 @@ class Shard:
             said["deployment"] = number
             parts.append(part)
             told.append(_last(said))
+        everything_told = np.concatenate([np.zeros(0, TOLD), *told])
         return Step(
-            ShardState(arrived.series, chosen[~ready], tuple(parts)), np.concatenate([np.zeros(0, TOLD), *told]),
-            len(arrived.accepted), len(arrived.late),
+            ShardState(arrived.series, chosen[~ready], tuple(parts)), everything_told, len(arrived.accepted),
+            len(arrived.late), _astray(samples, arrived.late, arrived.series, everything_told),
         )  # fmt: skip
 
     def dump(self, state: ShardState) -> bytes:
@@ -159,6 +163,16 @@ class Shard:
             at += nbytes
         parts = tuple(reader.part(one, *held.get(one.state_key, (at, 0))) for one in self.deployments)
         return ShardState(series, waiting, parts)
+
+
+def _astray(samples: Rows, late: Late, series: Rows, told: Rows) -> Rows:
+    """Backlog lanes are judged beside the live one, not in its order; neither they nor what is said of them counts."""
+    back, said = samples[samples["lane"] > 0], told[told["lane"] > 0]
+    return astray(
+        np.concatenate([back["device"], said["device"], series["key"][late.series] // LANES]),
+        np.concatenate([back["at_ms"], said["started_ms"], late.at_ms]),
+        np.concatenate([back["at_ms"], said["at_ms"], late.at_ms]),
+    )  # fmt: skip
 
 
 def _keys(samples: Rows) -> Ints:

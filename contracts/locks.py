@@ -47,3 +47,6 @@ WARDEN_LOCK: Final = 7_310_020
 
 COURIER_LOCK: Final = 7_310_021
 """One courier per schema: who sends messages about alerts."""
+
+REJUDGE_LOCK: Final = 7_310_022
+"""One process per schema judges late readings again."""

@@ -24,7 +24,7 @@ from infra.rebuild import Rebuilds
 from infra.swap import swap
 from infra.versions import Version, drop_version, note, one_at_a_time, open_version
 
-ASK_TIMEOUT_S: Final = 20.0
+ASK_TIMEOUT_S: Final = 60.0
 LOST: Final[dict[str, tuple[str, ...]]] = {
     "API keys (only their hashes were stored): make new ones": ("api_keys",),
     "what windows said first, before a correction: every window is published again": ("window_publications",),
@@ -48,6 +48,7 @@ LOST: Final[dict[str, tuple[str, ...]]] = {
 MADE_AGAIN: Final = (
     "signals", "archive_files", "archive_offsets", "trimmed_offsets", "expired_packets", "reading_horizons", "finality",
     "rollup_due", "projections", "finding_rows", "detection_runs", "alert_due", "marks",
+    "finding_corrections", "late_due", "late_followed", "detection_snapshots",
 )  # fmt: skip
 """Tables that migrating, adopting the archive, the closer, the trimmer, retention and detection fill again (findings
 as far back as the log reaches). The tables of crash records are filled by their own consumer, from topics that are

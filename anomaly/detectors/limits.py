@@ -34,6 +34,11 @@ class Limits(Detector):
     def channels(self) -> int:
         return len(self.low)
 
+    @property
+    def memory_ms(self) -> int:
+        """Of its predecessor a reading knows the value; after an hour no rate that is worth a limit is left."""
+        return 3_600_000
+
     def row(self) -> Rows:
         fresh = np.zeros(1, dtype=[("last", "<f8", (self.channels,)), ("at", "<i8", (self.channels,))])
         fresh["last"] = np.nan

@@ -111,6 +111,12 @@ class Sequence(Detector):
     def channels(self) -> int:
         return self.signals
 
+    @property
+    def memory_ms(self) -> int:
+        """A way through the rule, after the longest rise that is part of it."""
+        spans = (span.over_ms + span.part_ms for _, span in self.rule.rises)
+        return self.rule.within_ms + max(spans, default=0)
+
     def row(self) -> Rows:
         steps, rises = len(self.rule.steps), len(self.rule.rises)
         kinds = [("begun", "<i8", (steps,)), ("was", "?", (steps,))]

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from anomaly.excursions import TOLD
+from anomaly.moments import ASTRAY
 from anomaly.shard import together
 from anomaly.types import Rows
 from stream_jobs.detection.samples import BLOCK_DDL, Plan, pack
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.state import GroupState
 
-SAID_DDL = "shard int, told binary, readings long, late long, state_bytes long"
+SAID_DDL = "shard int, told binary, readings long, late long, state_bytes long, astray binary"
 NAME = "detection"
 REPORTING_FAULT = 'the return value of "scala.Option.get()" is null'
 """Spark 4.1.1 ends a query that went on with a planned batch after a crash: the batch is done and committed, but the
@@ -40,13 +41,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one micro-batch said, all shards together."""
+    """What one micro-batch said, all shards together; ``astray`` is ``moments.ASTRAY``."""
 
     batch: int
     told: Rows
     readings: int
     late: int
     state_bytes: int
+    astray: Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class Watch:
         state.update((after,))
         row = {
             "shard": [int(key[0])], "told": [step.told.tobytes()], "readings": [step.readings], "late": [step.late],
-            "state_bytes": [len(after)],
+            "state_bytes": [len(after)], "astray": [step.astray.tobytes()],
         }  # fmt: skip
         yield pd.DataFrame(row)
 
@@ -106,4 +108,5 @@ def said_of(number: int, rows: Iterable[Any]) -> Said:
     listed = list(rows)
     told = np.frombuffer(b"".join(bytes(row["told"]) for row in listed), TOLD)
     readings, late, size = (sum(row[name] for row in listed) for name in ("readings", "late", "state_bytes"))
-    return Said(number, told, readings, late, size)
+    astray = np.frombuffer(b"".join(bytes(row["astray"]) for row in listed), ASTRAY)
+    return Said(number, told, readings, late, size, astray)

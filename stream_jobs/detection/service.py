@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stream_jobs.detection.query import Said, ended_by_reporting
-from stream_jobs.detection.runs import Run
+from stream_jobs.detection.runs import Run, committed_offsets
 from stream_jobs.errors import ModelsChanged, QueryFailed
 from stream_jobs.metrics import DetectMetrics, HealthServer
 from stream_jobs.service import LOOK_S, stop_between_batches
-from stream_jobs.sinks.findings import FindingStore
+from stream_jobs.sinks.findings import Adrift, FindingStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,9 @@ class FindingSink:
             if self.changed():
                 self.outdated = True
                 raise ModelsChanged("other models judge now; nothing of this batch was stored, it is judged again")
-            written = self.store.write(self.run.run_id, said.batch, said.told, said.readings, said.late)
+            written = self.store.write(
+                self.run.run_id, said.batch, said.told, said.readings, said.late, self._adrift(said)
+            )
         except BaseException:
             self.failed = True
             raise
@@ -50,7 +52,7 @@ class FindingSink:
         self.metrics.batch(said.readings, said.late, written.changed, said.state_bytes)
         if said.late:
             log.warning(
-                'event=readings_too_late readings=%d batch=%d note="stored by ingest, not judged"',
+                'event=readings_too_late readings=%d batch=%d note="judged again in order from the store"',
                 said.late,
                 said.batch,
             )
@@ -59,6 +61,12 @@ class FindingSink:
                 "event=findings batch=%d changed=%d repeated=%d other_kind=%d unknown_device=%d",
                 said.batch, written.changed, written.unchanged, written.elsewhere, written.strange,
             )  # fmt: skip
+
+    def _adrift(self, said: Said) -> Adrift | None:
+        if not len(said.astray):
+            return None
+        read_to = committed_offsets(self.run.checkpoint / "offsets")
+        return Adrift(said.astray, {f"{topic}/{number}": at for (topic, number), at in read_to.items()})
 
 
 @dataclass(slots=True)

@@ -49,7 +49,8 @@ KNOWN_RUN: Final = "SELECT EXISTS (SELECT FROM detection_runs WHERE run_id = %s)
 ASTRAY_NOTE: Final = """
 INSERT INTO late_due AS l (device_key, tenant_id, from_ms, to_ms, wanted)
 SELECT d.device_key, d.tenant_id, a.from_ms, a.to_ms, %s
-FROM unnest(%s::integer[], %s::bigint[], %s::bigint[]) AS a (device_key, from_ms, to_ms) JOIN devices d USING (device_key)
+FROM unnest(%s::integer[], %s::bigint[], %s::bigint[]) AS a (device_key, from_ms, to_ms)
+JOIN devices d USING (device_key)
 ORDER BY d.device_key
 ON CONFLICT (device_key) DO UPDATE SET from_ms = least(l.from_ms, excluded.from_ms), notes = l.notes + 1,
     to_ms = greatest(l.to_ms, excluded.to_ms), wanted = excluded.wanted, noted_at = now()"""
