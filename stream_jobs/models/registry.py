@@ -17,7 +17,7 @@ from anomaly.models.verdict import worse
 from contracts.model_event import ModelEvent
 from contracts.topics import Topics
 from stream_jobs.models.reading import Archive
-from stream_jobs.models.shelf import Shelf
+from stream_jobs.models.shelf import FINE, Shelf
 from stream_jobs.models.workshop import Asked, Ground, NothingToTrain, Workshop, ground, overlap, told
 from stream_jobs.scratch import fresh_folder
 from stream_jobs.session import build_session
@@ -89,22 +89,26 @@ class Registry:
     def adopt(self) -> list[str]:
         """Make candidates of files that no row names: a crash came between, or the store was lost."""
         known = {row["model"] for row in self.store.rows()}
-        strays = [name for name in self.shelf.names() if name not in known and self.shelf.state(name) == "ok"]
+        strays = [name for name in self.shelf.names() if name not in known and self.shelf.state(name) == FINE]
         return [name for name in strays if self.register(self.shelf.get(name))[1]]
 
     def compare(
         self, session: SparkSession, candidate: str, since_ms: int | None = None, until_ms: int | None = None
     ) -> Compared:
-        """Raises ModelRefused, BadModel (a file that cannot be used), NothingToTrain."""
+        """A live model whose file cannot be used judges nothing: the candidate is judged as a first one then.
+
+        Raises ModelRefused, BadModel (the candidate's file), NothingToTrain.
+        """
         row = self.store.one(candidate)
         mine = self.shelf.get(row["model"])
         live = self.store.live(row["name"])
         if live == row["model"]:
             live = None
-        models = [mine] if live is None else [mine, self.shelf.get(live)]
+        usable = live is not None and self.shelf.state(live) == FINE
+        models = [mine, self.shelf.get(live)] if live is not None and usable else [mine]
         begin, end = overlap(models, since_ms, until_ms)
         scores = self.workshop(session).compare(models, self.ground(mine.kind), begin, end)
-        other = scores[1] if live is not None else None
+        other = scores[1] if usable else None
         return Compared(row["model"], live, begin, end, scores[0], other, worse(scores[0], other))
 
     def promote(self, compared: Compared, anyway: str | None = None, since_ms: int | None = None) -> ModelEvent:
