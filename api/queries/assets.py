@@ -22,32 +22,32 @@ WITH picked AS MATERIALIZED (
       AND (%(name)s::text IS NULL OR name = %(name)s)
     ORDER BY name LIMIT %(limit)s
 ), bound AS MATERIALIZED (
-    SELECT b.asset_id, b.device_key, b.valid, lower_inf(b.valid) AND upper_inf(b.valid) AS always
-    FROM bindings b JOIN picked p USING (asset_id)
+    SELECT b.asset_id, b.device_key, b.valid, lower_inf(b.valid) AND upper_inf(b.valid) AS always,
+           bool_and(lower_inf(b.valid) AND upper_inf(b.valid)) OVER same AND count(*) OVER same = 1 AS alone
+    FROM bindings b JOIN picked p USING (asset_id) WINDOW same AS (PARTITION BY b.asset_id)
 ), now_d AS (
     SELECT b.asset_id, array_agg(d.device ORDER BY d.device) AS devices, bool_and(d.kind = 'recording') AS recording
     FROM bound b JOIN devices d USING (device_key) WHERE b.valid @> now() GROUP BY b.asset_id
 ), told AS (
-    SELECT b.asset_id, v.device_key, v.signal, v.measured_ms, v.received_at, false AS before
+    SELECT b.asset_id, v.signal, v.measured_ms, v.received_at
     FROM bound b JOIN latest_values v ON v.device_key = b.device_key AND (b.always OR b.valid @> at_ms(v.measured_ms))
+    WHERE NOT b.alone
     UNION ALL
-    SELECT asset_id, device_key, signal, measured_ms, at_ms(measured_ms), true FROM latest_before
+    SELECT asset_id, signal, measured_ms, at_ms(measured_ms) FROM latest_before
     WHERE asset_id = ANY(ARRAY(SELECT asset_id FROM bound WHERE NOT always))
 ), newest AS (
-    SELECT asset_id, max(measured_ms) AS measured_ms, max(received_at) AS received_at, count(*) AS signals,
-           min(device_key) <> max(device_key) OR bool_or(before) AS several
-    FROM told GROUP BY asset_id
-), counted AS (
-    SELECT asset_id, count(DISTINCT signal) AS signals FROM told
-    WHERE asset_id = ANY(ARRAY(SELECT asset_id FROM newest WHERE several)) GROUP BY asset_id
+    SELECT b.asset_id, max(v.measured_ms) AS measured_ms, max(v.received_at) AS received_at, count(*) AS signals
+    FROM bound b JOIN latest_values v USING (device_key) WHERE b.alone GROUP BY b.asset_id
+    UNION ALL
+    SELECT asset_id, max(measured_ms), max(received_at), count(DISTINCT signal) FROM told GROUP BY asset_id
 )
 SELECT p.asset_id, p.name, p.kind, d.devices, coalesce(d.recording, false) AS recording,
-       at_ms(l.measured_ms) AS measured_at, l.received_at, coalesce(c.signals, l.signals, 0) AS signals
+       at_ms(l.measured_ms) AS measured_at, l.received_at, coalesce(l.signals, 0) AS signals
 FROM picked p LEFT JOIN now_d d USING (asset_id) LEFT JOIN newest l USING (asset_id)
-LEFT JOIN counted c USING (asset_id)
 ORDER BY p.name
 """
-"""Each table is read once for the whole page; a binding that holds for ever needs no look at times."""
+"""Each table is read once for the whole page. An asset that has one device for ever (``alone``) needs no look at times,
+and its signals are counted as they come."""
 
 LATEST = """
 SELECT DISTINCT ON (v.asset_id, v.signal)
