@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,8 +11,6 @@ from anomaly.life.model import LifeModel, LifeSettings, phm_score, train
 from anomaly.types import Floats, Ints
 
 CAP = 125.0
-RAW_CAP = 135.0
-"""Where the model for uncut lives stops: what a fresh unit still has cannot be seen in its sensors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +55,16 @@ class Prepared:
         return cls(subset, known, remaining(subset.train), asked)
 
 
-def models(data: Prepared, seed: int, settings: LifeSettings) -> tuple[LifeModel, LifeModel]:
-    """One model for each convention: capped lives, and lives as they are (with a cap farther out)."""
-    unit = data.subset.train.unit
-    raw = replace(settings, cap=max(RAW_CAP, settings.cap))
-    return train(data.known, unit, data.life, seed, settings), train(data.known, unit, data.life, seed, raw)
+def model_of(data: Prepared, seed: int, settings: LifeSettings) -> LifeModel:
+    return train(data.known, data.subset.train.unit, data.life, seed, settings)
 
 
-def row(data: Prepared, fitted: tuple[LifeModel, LifeModel]) -> dict[str, float]:
+def row(data: Prepared, model: LifeModel) -> dict[str, float]:
     """Figures of one seed. Units are judged at their last cycle, as the benchmark does."""
-    subset, (model, raw_model) = data.subset, fitted
+    subset = data.subset
     ends, truth = last_rows(subset.test), subset.truth
     life, low, high = (values[ends] for values in model.predict(data.asked, subset.test.unit))
-    far = raw_model.predict(data.asked, subset.test.unit)[0][ends]
+    far = model.uncut(life)
     capped = np.minimum(truth, CAP)
     chosen = model.settings
     soon, called = truth <= chosen.horizon, life <= model.call_at

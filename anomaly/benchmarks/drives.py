@@ -57,7 +57,7 @@ def table(drives: Sequence[Drive]) -> dict[str, dict[str, float]]:
     """Healthy alerts with exposure, then each injected fault: share found and median delay in seconds."""
     ordered = sorted(drives, key=lambda drive: drive.name)
     training, judged = ordered[::2], ordered[1::2]
-    flow = Residual.trained(np.concatenate([_flow(drive.values) for drive in training]), alpha=SMOOTH, margin=MARGIN)
+    flow = flow_detector(training)
     hours = sum(len(drive.values) for drive in judged) / 3_600.0
     alerts = sum(len(_alerts(flow, drive)) for drive in judged)
     upper = poisson_upper(alerts, hours) * HOURS_A_MONTH
@@ -68,6 +68,18 @@ def table(drives: Sequence[Drive]) -> dict[str, dict[str, float]]:
         rows[fault] = {"drives": len(found), "found": len(seen) / len(found)}
         rows[fault]["median_delay_s"] = float(np.median(seen)) if seen else float("nan")
     return rows
+
+
+def flow_detector(training: Sequence[Drive]) -> Residual:
+    """Air flow explained, learnt on healthy drives."""
+    return Residual.trained(np.concatenate([_flow(drive.values) for drive in training]), alpha=SMOOTH, margin=MARGIN)
+
+
+def explained(values: Floats) -> Floats:
+    """Columns of ``flow_detector`` for a whole drive; NaN while the engine stands."""
+    columns = np.full((len(values), 3), np.nan)
+    columns[_running(values)] = _flow(values)
+    return columns
 
 
 def _flow(values: Floats) -> Floats:
@@ -83,9 +95,7 @@ def _running(values: Floats) -> Bools:
 
 def _alerts(flow: Residual, drive: Drive) -> list[int]:
     """Seconds into the drive at which the accumulator opens an alert."""
-    explained = np.full((len(drive.values), 3), np.nan)
-    explained[_running(drive.values)] = _flow(drive.values)
-    opened = [*_opened(LIMITS, drive.values, drive.at_ms), *_opened(flow, explained, drive.at_ms)]
+    opened = [*_opened(LIMITS, drive.values, drive.at_ms), *_opened(flow, explained(drive.values), drive.at_ms)]
     return sorted(opened)
 
 

@@ -24,6 +24,8 @@ from anomaly.types import Bools, Floats, Ints
 BANDS = (0.0, 30.0, 60.0, 90.0, 115.0)
 """Lower ends, in cycles of predicted life, of the bands that have their own interval width."""
 INDEX_RIDGE = 10.0
+RAW_STEP = 5.0
+"""Width in cycles of the steps in which the estimate is translated to lives that are not cut."""
 FRESH = 15.0
 """Estimates within this many cycles of the cap say no more than that the unit is fresh: it does not count down."""
 
@@ -38,8 +40,10 @@ class LifeSettings:
     cap: float = 125.0
     far: float = 145.0
     far_share: float = 0.3
-    rows: int = 12_000
-    """About as many rows train a fold's trees."""
+    rows_a_unit: float = 60.0
+    """About as many rows of each unit train; its other rows are nearly copies of these."""
+    raw_cap: float = 130.0
+    """Where ``uncut`` stops."""
     folds: int = 5
     trees: int = 250
     learning_rate: float = 0.05
@@ -72,6 +76,7 @@ class LifeModel:
     half_widths: tuple[float, ...]
     call_at: float
     left_out_rmse: float
+    raw: Floats
     reference: Reference
 
     def predict(self, blocks: Mapping[str, Floats], unit: Ints) -> tuple[Floats, Floats, Floats]:
@@ -82,6 +87,10 @@ class LifeModel:
         half = np.asarray(self.half_widths)[np.maximum(np.searchsorted(BANDS, life, side="right") - 1, 0)]
         cap = self.settings.cap
         return life, np.clip(life - half, 0.0, cap), np.clip(life + half, 0.0, cap)
+
+    def uncut(self, life: Floats) -> Floats:
+        """What capped estimates mean in lives that are not cut at the cap but at ``raw_cap``."""
+        return np.asarray(np.interp(life, np.arange(len(self.raw)) * RAW_STEP, self.raw))
 
 
 def train(blocks: Mapping[str, Floats], unit: Ints, life: Floats, seed: int, settings: LifeSettings) -> LifeModel:
@@ -96,7 +105,14 @@ def train(blocks: Mapping[str, Floats], unit: Ints, life: Floats, seed: int, set
     left_out, folds = np.zeros(len(life)), []
     for number in range(settings.folds):
         apart = np.isin(unit, shuffled[number :: settings.folds])
-        fold = _fit(blocks, begins, life, _drawn(rng, life, ~apart, settings), seed * 101 + number, settings)
+        fold = _fit(
+            blocks,
+            begins,
+            life,
+            _drawn(rng, life, ~apart, int((begins & ~apart).sum()), settings),
+            seed * 101 + number,
+            settings,
+        )
         rest = {name: block[apart] for name, block in blocks.items()}
         left_out[apart] = track(_raw(fold, settings, rest, begins[apart]), begins[apart], settings)
         folds.append(fold)
@@ -104,7 +120,9 @@ def train(blocks: Mapping[str, Floats], unit: Ints, life: Floats, seed: int, set
     widths = _half_widths(left_out, target, unit, counted, settings.coverage)
     call_at = call_below(np.round(left_out), life <= settings.horizon, settings.cost_false, settings.cost_missed)
     missed = float(np.sqrt(((left_out - target)[counted] ** 2).mean()))
-    return LifeModel(settings, tuple(folds), widths, call_at, missed, Reference.of(blocks["short"]))
+    return LifeModel(
+        settings, tuple(folds), widths, call_at, missed, _uncut(left_out, life, settings), Reference.of(blocks["short"])
+    )
 
 
 def track(estimate: Floats, begins: Bools, settings: LifeSettings) -> Floats:
@@ -119,13 +137,15 @@ def track(estimate: Floats, begins: Bools, settings: LifeSettings) -> Floats:
     return np.clip(out, 0.0, settings.cap)
 
 
-def _drawn(rng: np.random.Generator, life: Floats, allowed: Bools, settings: LifeSettings) -> Ints:
-    """Rows that train: those far from failure are rarer, and about ``rows`` in all.
+def _drawn(rng: np.random.Generator, life: Floats, allowed: Bools, units: int, settings: LifeSettings) -> Ints:
+    """Rows that train: those far from failure are rarer, and about ``rows_a_unit`` of each unit in all.
 
     Drawing does what weights would; the tree library bins weighted columns tens of times slower.
     """
     wanted = np.where(life > settings.far, settings.far_share, 1.0) * allowed
-    return np.flatnonzero(rng.random(len(life)) < wanted * min(1.0, settings.rows / max(wanted.sum(), 1.0)))
+    return np.flatnonzero(
+        rng.random(len(life)) < wanted * min(1.0, settings.rows_a_unit * units / max(wanted.sum(), 1.0))
+    )
 
 
 def _fit(
@@ -164,6 +184,16 @@ def _half_widths(predicted: Floats, life: Floats, unit: Ints, counted: Bools, co
         level = min(1.0, coverage * (1.0 + 1.0 / units))
         widths.append(float(np.quantile(error[mine], level)) if mine.any() else float(error.max()))
     return tuple(widths)
+
+
+def _uncut(left_out: Floats, life: Floats, settings: LifeSettings) -> Floats:
+    """Mean life, cut at ``raw_cap``, of rows left out whose estimate lies around each step; never falling."""
+    weight = np.where(life > settings.far, settings.far_share, 1.0)
+    place = np.rint(left_out / RAW_STEP).astype(np.int64)
+    steps = int(np.rint(settings.cap / RAW_STEP)) + 1
+    held = np.bincount(place, weights=weight, minlength=steps)
+    total = np.bincount(place, weights=weight * np.minimum(life, settings.raw_cap), minlength=steps)
+    return np.maximum.accumulate(np.where(held > 0, total / np.maximum(held, 1e-9), RAW_STEP * np.arange(steps)))
 
 
 def call_below(life: Floats, failed_soon: Bools, cost_false: float, cost_missed: float) -> float:

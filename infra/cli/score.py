@@ -1,6 +1,7 @@
 """``fleetstream score``: detection and remaining-life scores on the data sets under a folder.
 
-Last line of output: one JSON object. ``--page`` writes the tables as Markdown.
+Last line of output: one JSON object. ``--page`` writes the tables as Markdown, and beside it the model card of
+remaining life. ``cuts`` is no score: it feeds every detector's series whole and in pieces and counts what differs.
 """
 
 from __future__ import annotations
@@ -9,22 +10,29 @@ import json
 import math
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
 
-from anomaly.benchmarks import cmapss, drives, gearbox, nab_run, skab
+from anomaly.benchmarks import cmapss, cuts, drives, gearbox, nab_run, skab
 from anomaly.benchmarks.page import page
+from anomaly.life.card import card
 from anomaly.life.model import LifeSettings
-from infra import score_data
+from infra import score_data, score_fleet
 from infra.errors import SetupError
 
 SEEDS = 5
 """Remaining life is reported over this many seeds."""
 
 MIN_DRIVES = 4
+MONTHS = 1_000.0
+CUT_ROWS = 1_500
+"""Readings of each series that are fed whole and in pieces."""
+CARD = "life-model-card.md"
+FLEET_SEED = 1
 
 app = typer.Typer()
 
@@ -32,14 +40,18 @@ app = typer.Typer()
 @app.command(epilog="Example: fleetstream score --data ../shared/data --only skab --only gearbox")
 def score(
     data: Path = typer.Option(Path("../shared/data"), "--data", help="Folder with nab, skab, cmapss, gearbox."),
-    only: list[str] = typer.Option([], "--only", help="One part: nab, skab, gearbox, drives, cmapss; may be repeated."),
+    only: list[str] = typer.Option([], "--only", help="One part of nab, skab, gearbox, drives, fleet, cmapss, cuts."),
     seeds: int = typer.Option(SEEDS, "--seeds", min=1, help="Seeds for remaining life."),
+    months: float = typer.Option(MONTHS, "--months", min=0, help="Simulated vehicle-months; 0 leaves the fleet out."),
     page_file: Path | None = typer.Option(None, "--page", help="Markdown file for the tables; its other parts stay."),
 ) -> None:
     """Score every published data set that is there; parameters are fixed, the same for all series."""
     if not data.is_dir():
         raise SetupError(f"There is no folder {data}; name the folder of the data sets with --data")
-    parts = {"nab": _nab, "skab": _skab, "gearbox": _gearbox, "drives": _drives, "cmapss": _cmapss}
+    parts = {
+        "nab": _nab, "skab": _skab, "gearbox": _gearbox, "drives": _drives, "fleet": partial(_fleet, months=months),
+        "cmapss": _cmapss, "cuts": _cuts,
+    }  # fmt: skip
     unknown = set(only) - set(parts)
     if unknown:
         raise typer.BadParameter(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
@@ -60,6 +72,8 @@ def score(
     if page_file is not None:
         before = page_file.read_text(encoding="utf-8") if page_file.is_file() else ""
         page_file.write_text(page(result, before), encoding="utf-8")
+        if "cmapss" in result:
+            (page_file.parent / CARD).write_text(card(result["cmapss"], LifeSettings()), encoding="utf-8")
     typer.echo(json.dumps(finite(result), allow_nan=False))
 
 
@@ -97,6 +111,25 @@ def _drives(data: Path, seeds: int) -> dict[str, Any]:
     return {"every second drive trains": drives.table(found)} if len(found) >= MIN_DRIVES else {}
 
 
+def _fleet(data: Path, seeds: int, months: float) -> dict[str, Any]:
+    if not months:
+        return {}
+    cars = score_fleet.vehicle_months(months, FLEET_SEED, progress)
+    progress("fleet: faults on cars")
+    faults = score_fleet.car_faults(FLEET_SEED)
+    progress("fleet: turbines")
+    turbines = score_fleet.turbine_tables(FLEET_SEED)
+    return {"cars, healthy": cars, "cars, faults": faults, **turbines}
+
+
+def _cuts(data: Path, seeds: int) -> dict[str, Any]:
+    runs = [run for part in score_data.read_skab(data).values() for run in part]
+    series, recorded = score_data.read_nab(data), score_data.read_drives(data)
+    if not (runs or series or recorded):
+        return {}
+    return {"one pass against pieces": cuts.table(series, runs, recorded, CUT_ROWS)}
+
+
 def _cmapss(data: Path, seeds: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     settings = LifeSettings()
@@ -104,7 +137,7 @@ def _cmapss(data: Path, seeds: int) -> dict[str, Any]:
         prepared, rows = cmapss.Prepared.of(subset), {}
         for seed in range(seeds):
             progress(f"cmapss: {subset.name} seed {seed}")
-            rows[f"boosted trees, seed {seed}"] = cmapss.row(prepared, cmapss.models(prepared, seed, settings))
+            rows[f"boosted trees, seed {seed}"] = cmapss.row(prepared, cmapss.model_of(prepared, seed, settings))
         names = list(rows["boosted trees, seed 0"])
         rows["mean over seeds"] = {name: float(np.mean([row[name] for row in rows.values()])) for name in names}
         rows |= {"ridge": cmapss.ridge_row(prepared), "always the mean": cmapss.mean_row(subset)}
