@@ -157,8 +157,8 @@ class Window(Shape):
     """Aggregate of a window's good samples; ``revision`` counts late corrections; ``final``: changes no more."""
 
     model_config = example(
-        starts_at=AT, n=10, min=86.0, max=88.2, mean=87.1, stddev=0.7, last=87.5, revision=0, closed=True, final=False,
-        device="car-001",
+        starts_at=AT, n=10, min=86.0, max=88.2, mean=87.1, stddev=0.7, last=87.5, revision=1, closed=True, final=False,
+        device="car-001", late_at=[AT], first_n=8, first_mean=86.9, first_said_at=AT,
     )  # fmt: skip
 
     starts_at: datetime
@@ -172,6 +172,10 @@ class Window(Shape):
     closed: bool
     final: bool
     device: str
+    late_at: list[datetime] = Field(description="minutes in which packets came too late for the window as first said")
+    first_n: int | None = Field(description="samples when it was first said; null where nothing was corrected")
+    first_mean: float | None
+    first_said_at: datetime | None
 
 
 class Windows(Shape):

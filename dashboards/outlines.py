@@ -61,7 +61,7 @@ def outlines(topology: dict[str, Any], tolerance: float = TOLERANCE_UNITS) -> Ou
     for ring in rings:
         for arc in ring:
             used[_plain(arc)] = used.get(_plain(arc), 0) + 1
-    arcs = [_deltas(thin(_degrees(arc, topology["transform"]), tolerance)) for arc in topology["arcs"]]
+    arcs = [deltas(thin(_degrees(arc, topology["transform"]), tolerance)) for arc in topology["arcs"]]
     return {
         "units": UNITS_PER_DEGREE,
         "source": "Natural Earth, public domain",
@@ -92,7 +92,8 @@ def _degrees(arc: Sequence[Sequence[int]], transform: dict[str, Sequence[float]]
     return points
 
 
-def _deltas(points: Sequence[Point]) -> list[int]:
+def deltas(points: Sequence[Point]) -> list[int]:
+    """The first point, then differences: what an arc looks like in the file."""
     flat = [*points[0]]
     for (x, y), (before_x, before_y) in zip(points[1:], points, strict=False):
         flat += [x - before_x, y - before_y]

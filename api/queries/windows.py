@@ -15,11 +15,15 @@ SELECT w.starts_at, w.n, scaled(w.min_units, s.exponent) AS min, scaled(w.max_un
             / (w.n::numeric * (w.n - 1)))::double precision) * scaled(1, s.exponent) END AS stddev,
        scaled(w.last_units, s.exponent) AS last, cardinality(w.late_minutes) AS revision, w.state <> 0 AS closed,
        d.kind <> 'recording' AND coalesce(w.starts_at + (w.width_s + s.lateness_s) * interval '1 s'
-            <= (SELECT f.final_before FROM finality f), false) AS final, d.device, w.device_key
+            <= (SELECT f.final_before FROM finality f), false) AS final, d.device, w.device_key,
+       ARRAY(SELECT at_ms(m * 60000::bigint) FROM unnest(w.late_minutes) AS m ORDER BY m) AS late_at,
+       p.n AS first_n, scaled(p.sum_units, s.exponent) / p.n AS first_mean, p.published_at AS first_said_at
 FROM bindings b
 JOIN window_aggregates w ON w.device_key = b.device_key AND b.valid @> w.starts_at
 JOIN signals s ON s.signal = w.signal
 JOIN devices d ON d.device_key = w.device_key
+LEFT JOIN window_publications p ON cardinality(w.late_minutes) > 0 AND (p.device_key, p.signal, p.width_s, p.starts_at,
+    p.publication) = (w.device_key, w.signal, w.width_s, w.starts_at, 1)
 WHERE b.asset_id = %(asset)s AND w.signal = %(signal)s AND w.width_s = %(width_s)s
   AND w.starts_at >= %(from)s AND w.starts_at < %(to)s
   AND (w.starts_at, w.device_key) > (%(after)s, %(after_device)s)

@@ -2,7 +2,7 @@
 
 import { Problem, download, get, post } from "./client.js";
 import { Chart } from "./chart.js";
-import { el, notice, text } from "./dom.js";
+import { DARK, el, notice, text } from "./dom.js";
 import { clock, moment, number, plural, unit } from "./format.js";
 import { causeWord, grade, scrolling, standing, stateWord } from "./alertwords.js";
 import { label } from "./signals.js";
@@ -64,7 +64,7 @@ class AlertView {
     this.said = el("p", { class: "form-error", role: "alert" });
     this.facts = el("dl", { class: "told" });
     this.rest = el("div", {});
-    const order = el("button", { type: "button", class: "quiet" }, "Work order");
+    const order = el("button", { type: "button", class: "export-open" }, "Work order");
     order.addEventListener("click", () => download(`/alerts/${this.id}/work-order?form=csv`, {}, `work-order-${this.id}.csv`).catch((error) => this.failed(error)));
     this.page.replaceChildren(
       el("p", { class: "crumb" }, el("a", { href: "#/alerts" }, "Alerts")),
@@ -89,7 +89,7 @@ class AlertView {
       { expected: around.expected, span: { from: Date.parse(finding.opened_at), to: Date.parse(finding.closed_at ?? finding.last_at) } });
     const resized = new ResizeObserver(draw);
     resized.observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw, { signal: this.signal });
+    DARK.addEventListener("change", draw, { signal: this.signal });
     this.signal.addEventListener("abort", () => resized.disconnect());
     const key = (name, words) => el("span", {}, el("i", { class: `key-${name}` }), words);
     const rows = contributions.map((one) => el("tr", {}, el("th", { scope: "row" }, label(one.signal)), el("td", {}, el("meter", { class: "share", min: "0", max: "1", value: String(one.share) }, "")), el("td", { class: "number" }, `${Math.round(one.share * 100)} %`)));

@@ -2,7 +2,8 @@
 
 import { all, get, listen, now } from "./client.js";
 import { Chart } from "./chart.js";
-import { el, notice, stateBadge, text } from "./dom.js";
+import { drawCorrected } from "./corrected.js";
+import { DARK, el, notice, stateBadge, text } from "./dom.js";
 import { exportPanel } from "./exports.js";
 import { NOTHING, age, clock, isFlag, moment, number, plural, shownAs, word, zoneName } from "./format.js";
 import { HEADLINES, catalogue, label } from "./signals.js";
@@ -99,8 +100,7 @@ class AssetView {
     const resized = new ResizeObserver(() => { for (const card of this.cards.values()) card.draw(); });
     for (const card of this.cards.values()) this.seen.observe(card.root);
     resized.observe(this.body);
-    const dark = matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", () => { for (const card of this.cards.values()) card.draw(); }, { signal: this.signal });
+    DARK.addEventListener("change", () => { for (const card of this.cards.values()) card.draw(); }, { signal: this.signal });
     this.signal.addEventListener("abort", () => { this.seen.disconnect(); resized.disconnect(); });
   }
 
@@ -113,7 +113,7 @@ class AssetView {
 
   describe() {
     const { widthS } = this.range;
-    const what = widthS ? `Windows of ${widthS} s: the line is the mean, the band runs from minimum to maximum.` : "Single readings as they arrive.";
+    const what = widthS ? `Windows of ${widthS} s: the line is the mean, the band runs from minimum to maximum, a diamond stands over what late data corrected.` : "Single readings as they arrive.";
     text(this.how, `${what} Hatched: nothing came. Times: ${zoneName()}.`);
   }
 
@@ -159,9 +159,10 @@ class Card {
     this.canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `${label(path)}: its history is being asked for` });
     this.shown = shownAs(signal);
     this.read = el("p", { class: "read muted", "aria-live": "polite" });
+    this.corrected = el("details", { class: "corrected", hidden: true });
     this.root = el("section", { class: "card", "data-path": path },
       el("header", {}, el("h2", { title: `${path}: ${signal.text}` }, label(path)), el("p", { class: "now" }, this.now, this.unit)),
-      this.canvas, el("footer", {}, this.read, this.flag, this.age));
+      this.canvas, el("footer", {}, this.read, this.flag, this.age), this.corrected);
     this.chart = new Chart(this.canvas, {
       stepped: signal.kind === "state", words: isFlag(signal) ? ["No", "Yes"] : null, factor: this.shown.factor,
       resolution: signal.resolution, onRead: (point) => this.tell(point),
@@ -230,7 +231,10 @@ class Card {
   async windows(query, widthS) {
     const { items } = await all(`/assets/${encodeURIComponent(this.view.name)}/windows`, { ...query, width_s: widthS, limit: 5000 }, this.view.signal);
     // a window stands in its middle; the newest may still grow
-    return items.map((one) => ({ t: Date.parse(one.starts_at) + widthS * 500, low: one.min, mid: one.mean, high: one.max, n: one.n }));
+    return items.map((one) => ({
+      t: Date.parse(one.starts_at) + widthS * 500, low: one.min, mid: one.mean, high: one.max, n: one.n,
+      marked: one.revision > 0, told: one.revision > 0 ? one : null,
+    }));
   }
 
   async readings(query) {
@@ -255,6 +259,7 @@ class Card {
     const start = end - this.view.range.ms;
     while (this.points.length && this.points[0].t < start - MINUTE) this.points.shift();
     this.chart.set(this.points, start, end, this.gapMs());
+    drawCorrected(this.corrected, this.points.filter((point) => point.marked).map((point) => point.told), this.view.range.widthS, (value) => this.word(value));
     this.canvas.setAttribute("aria-label", this.summary());
     if (this.chart.cursor === null) this.tell(null);
   }
@@ -278,7 +283,7 @@ class Card {
   tell(point) {
     this.root.classList.toggle("reading", Boolean(point));
     if (!point) text(this.read, this.points.length ? "" : this.loadedTo === null ? "asking for its history…" : `no data in the last ${this.view.range.name}`);
-    else if (this.view.range.widthS) text(this.read, `${clock(point.t)}  ${this.word(point.mid)} (${this.bare(point.low)} … ${this.bare(point.high)}, ${point.n} samples)`);
+    else if (this.view.range.widthS) text(this.read, `${clock(point.t)}  ${this.word(point.mid)} (${this.bare(point.low)} … ${this.bare(point.high)}, ${point.n} samples${point.marked ? "; corrected by late data" : ""})`);
     else text(this.read, `${clock(point.t)}  ${point.mid === null ? NOTHING : this.word(point.mid)}`);
   }
 }

@@ -2,7 +2,8 @@
 //
 // A point is {t, low, mid, high}: Unix ms and three numbers. Points further apart than `gapMs` are not joined; the
 // stretch between them is hatched at its foot, so that "nothing came" never looks like a value. `expected` {low, high}
-// (null: no bound) is drawn as a zone with edges, `span` {from, to} as the stretch of time that is talked about.
+// (null: no bound) is drawn as a zone with edges, `span` {from, to} as the stretch of time that is talked about. A point
+// that is `marked` was corrected by late data: a hollow diamond stands over it.
 
 import { clock, number } from "./format.js";
 
@@ -204,7 +205,22 @@ export class Chart {
       }
     });
     pen.stroke();
+    pen.lineWidth = 1.5;
+    for (const point of run) if (point.marked) this.corrected(pen, ink, x(point.t));
     if (run.length === 1) { pen.beginPath(); pen.arc(x(run[0].t), y(run[0].mid), 2, 0, 7); pen.fill(); }
+  }
+
+  // A hollow diamond at the top, over what late data changed.
+  corrected(pen, ink, x) {
+    pen.beginPath();
+    pen.moveTo(x, PAD.top - 5);
+    pen.lineTo(x + 4, PAD.top - 1);
+    pen.lineTo(x, PAD.top + 3);
+    pen.lineTo(x - 4, PAD.top - 1);
+    pen.closePath();
+    pen.strokeStyle = ink("--delayed");
+    pen.stroke();
+    pen.strokeStyle = ink("--line-ink");
   }
 
   mark(pen, ink, x, y, inner) {
@@ -240,5 +256,7 @@ function axisNumber(value, step) {
   if (step >= 1e3) return `${number(size / 1e3, step % 1e3 ? 0.1 : 1)} k`;
   // as many decimals as the step has, so that neighbours differ and look alike
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9) + (Number.isInteger(step / 10 ** Math.floor(Math.log10(step) + 1e-9)) ? 0 : 1));
-  return size.toFixed(decimals).replace("-", "\u2212");
+  const [whole, fraction] = size.toFixed(decimals).replace("-", "\u2212").split(".");
+  const grouped = whole.length > 4 ? whole.replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f") : whole;
+  return fraction === undefined ? grouped : `${grouped}.${fraction}`;
 }

@@ -14,6 +14,8 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+export const DARK = matchMedia("(prefers-color-scheme: dark)"); // one for all views: a query lives as long as the page
+
 export function text(node, value) {
   if (node.textContent !== value) node.textContent = value;
 }

@@ -37,6 +37,15 @@ export function clampScale(k) {
   return Math.min(EARTH_M / 0.5, Math.max(200, k)); // from the whole world to half a metre per pixel
 }
 
+// Degrees between two lines of the grid.
+export function gridStep(west, east) {
+  return [30, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002].find((one) => (east - west) / one >= 8) ?? 0.001;
+}
+
+export function meets(shape, box) {
+  return shape.left <= box[2] && shape.right >= box[0] && shape.top <= box[3] && shape.bottom >= box[1];
+}
+
 // A round length of at most `most` pixels for the scale bar: [metres, pixels].
 export function scaleBar(view, most = 110) {
   const perPixel = metresPerPixel(view);
@@ -52,7 +61,7 @@ export function readOutlines(told) {
   return { rings, borders: told.borders.map((arc) => boxed(arcs[arc])) };
 }
 
-function unfold(flat, units) {
+export function unfold(flat, units) {
   const points = new Float64Array(flat.length);
   let [x, y] = [0, 0];
   for (let at = 0; at < flat.length; at += 2) {
@@ -80,7 +89,7 @@ function backwards(points) {
   return turned;
 }
 
-function boxed(points) {
+export function boxed(points) {
   let [left, top, right, bottom] = [Infinity, Infinity, -Infinity, -Infinity];
   for (let at = 0; at < points.length; at += 2) {
     left = Math.min(left, points[at]); right = Math.max(right, points[at]);

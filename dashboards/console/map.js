@@ -45,7 +45,7 @@ class MapPage {
       tool("+", "Zoom in", () => this.map.zoom(1.6)), tool("\u2212", "Zoom out", () => this.map.zoom(1 / 1.6)),
       tool("Fit", "Show the whole fleet", () => this.whole()));
     root.append(el("div", { class: "map-page" },
-      el("div", { class: "map-stage" }, this.canvas, this.card, tools, el("span", { class: "map-source" }, "Outlines: Natural Earth")),
+      el("div", { class: "map-stage" }, this.canvas, this.card, tools, el("span", { class: "map-source" }, "Outlines: Natural Earth. Places: GeoNames, CC BY 4.0")),
       el("aside", { class: "map-side" },
         el("header", {}, el("h1", {}, "Map"), this.title, this.field, this.chips), this.list)));
     this.map = new MapCanvas(this.canvas, {
@@ -60,7 +60,8 @@ class MapPage {
 
   async start() {
     const outlines = fetch("world.json", { signal: this.signal }).then((answer) => answer.json());
-    outlines.then((told) => this.map.land(told)).catch(() => {}); // the assets are worth showing without it
+    outlines.then((told) => this.map.land(told)).then(() => fetch("details.json", { signal: this.signal }))
+      .then((answer) => answer.json()).then((told) => this.map.detail(told)).catch(() => {}); // the assets are worth showing without it
     await this.load();
     if (kept.view) this.map.look(kept.view);
     else this.whole();

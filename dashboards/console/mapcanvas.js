@@ -2,8 +2,9 @@
 // only copies the sheet, so a pan frame costs the same with ten assets and with ten thousand. The sheet is drawn again
 // when the move leaves its margin, and when the hand rests.
 
-import { clampScale, metresPerPixel, readOutlines, scaleBar, toDegrees } from "./geo.js";
-import { STATES } from "./dom.js";
+import { clampScale, gridStep, meets, metresPerPixel, readOutlines, scaleBar, toDegrees } from "./geo.js";
+import { drawDegrees, drawLines, drawNames, readDetails } from "./mapdetails.js";
+import { DARK, STATES } from "./dom.js";
 
 const MARGIN = 0.5; // of the canvas, on each side
 const CELL_PX = 26; // assets closer than this are told as one number
@@ -28,18 +29,19 @@ export class MapCanvas {
     canvas.addEventListener("keydown", (event) => this.key(event));
     this.watch = new ResizeObserver(() => this.again());
     this.watch.observe(canvas);
-    this.scheme = matchMedia("(prefers-color-scheme: dark)");
-    this.scheme.addEventListener("change", this.again);
+    DARK.addEventListener("change", this.again);
   }
 
   close() {
     this.watch.disconnect();
-    this.scheme.removeEventListener("change", this.again);
+    DARK.removeEventListener("change", this.again);
     cancelAnimationFrame(this.frame);
     clearTimeout(this.rest);
   }
 
   land(told) { this.outlines = readOutlines(told); this.again(); }
+
+  detail(told) { this.details = readDetails(told); this.again(); }
 
   // assets: [{name, state, x, y, heading}], in world units.
   set(assets) { this.assets = assets; this.again(); }
@@ -174,6 +176,7 @@ export class MapCanvas {
       Math.round(((this.drawn.x - view.x) * view.k - w * MARGIN) * ratio),
       Math.round(((this.drawn.y - view.y) * view.k - h * MARGIN) * ratio));
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    drawDegrees(pen, this.box(), this.size, this.ink, this.font);
     this.bar(pen, h);
   }
 
@@ -191,7 +194,10 @@ export class MapCanvas {
     pen.fillStyle = this.ink("--sea");
     pen.fillRect(0, 0, width, height);
     if (this.outlines) this.drawLand(pen, box, at);
+    const { k } = this.view;
+    if (this.details) drawLines(pen, this.details, box, k, this.ink, (points) => trace(pen, points, at));
     this.drawGrid(pen, box, at, width, height);
+    if (this.details) drawNames(pen, this.details, box, k, this.ink, this.font, at);
     this.drawTrail(pen, at);
     this.drawAssets(pen, box, at, ratio);
   }
@@ -213,7 +219,7 @@ export class MapCanvas {
   drawGrid(pen, box, at, width, height) {
     const [north, west] = toDegrees(box[0], box[1]);
     const [south, east] = toDegrees(box[2], box[3]);
-    const step = [30, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002].find((one) => (east - west) / one >= 8) ?? 0.001;
+    const step = gridStep(west, east);
     pen.beginPath();
     for (let lon = Math.ceil(west / step) * step; lon <= east; lon += step) {
       const [x] = at(lon / 360 + 0.5, 0);
@@ -361,10 +367,6 @@ function apart(groups, k) {
     else kept.set(cell, [group]);
   }
   return [...kept.values()].flat().map((group) => groupOf(group.members));
-}
-
-function meets(shape, box) {
-  return shape.left <= box[2] && shape.right >= box[0] && shape.top <= box[3] && shape.bottom >= box[1];
 }
 
 function trace(pen, points, at) {

@@ -125,6 +125,8 @@ def round_of_pages(browser: Browser, seconds: float) -> None:
     part = seconds / 10
     settled = "document.querySelector('main').innerText.length > 20 && !/Loading/.test(document.body.innerText)"
     rows = "document.querySelectorAll('table.fleet tbody tr').length > 0"
+    whole = "document.querySelector('.map-tools button:last-child')"
+    go(browser, "#/map", f"{whole} && ({whole}.click(), true)", 0.2)
     go(browser, "#/map", f"document.querySelector('.map-stage canvas') && {CANVAS}.groups.length > 0", part)
     browser.ask(DRAG)
     rest(browser, part)
