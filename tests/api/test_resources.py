@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from api.queries.assets import find_asset
+from api.queries.assets import find_asset, list_assets
 from api.queries.pool import Store
 from api.queries.readings import Place, read_page
 from contracts.packet import Quality
@@ -247,3 +247,26 @@ def test_pages_smaller_than_the_packets_that_overlap_lose_nothing(fleet: Fleet, 
         return found
 
     assert asyncio.run(read()) == sorted(expected)
+
+
+def test_a_question_asked_often_is_planned_for_its_own_values(fleet: Fleet) -> None:
+    """PostgreSQL's plan for any values took over after ten, and made a page of ten thousand assets time out."""
+
+    async def plans() -> tuple[int, int]:
+        store = Store(fleet.api_dsn, 1, 5.0, 10_000)
+        await store.open()
+        try:
+            async with store.transaction(fleet.tenants["north"]) as connection:
+                for _ in range(20):
+                    assert len(await list_assets(connection, limit=10)) == 3
+                cursor = await connection.execute(
+                    "SELECT generic_plans, custom_plans FROM pg_prepared_statements WHERE statement LIKE '%picked%'"
+                )
+                row = await cursor.fetchone()
+        finally:
+            await store.close()
+        assert row is not None, "it is prepared by now"
+        return row["generic_plans"], row["custom_plans"]
+
+    generic, custom = asyncio.run(plans())
+    assert generic == 0 and custom >= 10
