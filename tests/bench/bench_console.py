@@ -59,7 +59,10 @@ def run() -> Report:
         if program is None:
             report.notes.append("No Chromium on this machine: the page itself was not measured.")
             return report
-        with tempfile.TemporaryDirectory() as profile, open_browser(program, Path(profile)) as browser:
+        with (
+            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile,
+            open_browser(program, Path(profile)) as browser,
+        ):
             first, shown = zip(*(_open(browser, server, key, n) for n in range(ROUNDS)), strict=True)
             report.figures += [
                 Figure("first paint of the map", "ms", first, 2_000, False, f"{size}; 1280 x 800, page reloaded"),

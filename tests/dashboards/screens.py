@@ -15,7 +15,7 @@ from tests.dashboards.browser import Browser, find_browser, open_browser
 
 FORMS = (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 360, "light"))
 HEIGHT = 860
-PAGES = ("fleet", "map", "alerts", "ledger", "questions", "crash")
+PAGES = ("fleet", "map", "region", "alerts", "ledger", "questions", "crash")
 FIRST = {
     "asset": ("#/fleet", "document.querySelector('table a[href^=\"#/asset/\"]')?.getAttribute('href')"),
     "alert": ("#/alerts", "document.querySelector('.alerts tbody a')?.getAttribute('href')"),
@@ -23,6 +23,7 @@ FIRST = {
 """Pages of one thing: the list that names it, and the first there."""
 LOADED = "document.querySelector('main')?.innerText.length > 20 && !/Loading|asking for/.test(document.body.innerText)"
 MAP_DRAWN = "(c => !c || (c.fleetMap.details && c.fleetMap.drawn))(document.querySelector('.map-stage canvas'))"
+FURTHER_AWAY = "document.querySelector('.map-stage canvas').fleetMap.zoom(1 / 60)"
 RESTED = "new Promise(done => setTimeout(done, 1500))"
 """The map draws its sheet once more when the hand rests."""
 
@@ -34,7 +35,7 @@ def photograph(browser: Browser, address: str, folder: Path, wanted: tuple[str, 
     browser.wait_for("document.querySelectorAll('table tbody tr').length > 1")
     written = []
     for name in wanted or (*PAGES, *FIRST):
-        page = f"#/{name}"
+        page = "#/map" if name == "region" else f"#/{name}"
         if name in FIRST:
             browser.show("about:blank")
             browser.show(f"{base}?list-{name}{FIRST[name][0]}")
@@ -47,6 +48,8 @@ def photograph(browser: Browser, address: str, folder: Path, wanted: tuple[str, 
             browser.show("about:blank")
             browser.show(f"{base}?{name}-{form}{page}", width, HEIGHT, scheme)
             browser.wait_for(f"{LOADED} && {MAP_DRAWN}")
+            if name == "region":
+                browser.ask(FURTHER_AWAY)
             browser.ask(RESTED)
             file = folder / f"{name}-{form}.png"
             browser.photograph(file)
@@ -61,7 +64,7 @@ def main(arguments: list[str]) -> int:
     folder = Path(arguments[1] if len(arguments) > 1 else "docs/screens")
     folder.mkdir(parents=True, exist_ok=True)
     with (
-        tempfile.TemporaryDirectory() as scratch,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch,
         open_browser(str(find_browser()), Path(scratch) / "profile") as browser,
     ):
         for file in photograph(browser, arguments[0], folder, tuple(arguments[2:])):

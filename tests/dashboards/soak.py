@@ -193,7 +193,10 @@ def main(arguments: list[str]) -> int:
     if program is None:
         print("no Chromium on PATH; install chromium", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as scratch, open_browser(program, Path(scratch) / "profile") as browser:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch,
+        open_browser(program, Path(scratch) / "profile") as browser,
+    ):
         looks = soak(browser, asked.address, asked.minutes, asked.round, say)
         complaints = list(browser.complaints)
     if len(looks) < LEAST_WARM_UP + 3:
