@@ -60,10 +60,10 @@ def eventually(what: Callable[[], bool], timeout_s: float = PATIENCE_S) -> bool:
 class Runner:
     """An agent ticking in a thread."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, drain_ms: int = 120_000) -> None:
         self.agent = agent
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=agent.run, args=(self._stop, 120_000))
+        self._thread = threading.Thread(target=agent.run, args=(self._stop, drain_ms))
         self._thread.start()
 
     def join(self, timeout_s: float = PATIENCE_S) -> None:
@@ -231,7 +231,7 @@ def holds_packets(agent: Agent) -> bool:
 def test_a_device_may_not_speak_for_another(tmp_path: Path, mqtt_broker: MqttBroker, cloud: GatewayDouble) -> None:
     """Its certificate names edge-6, its settings say edge-5: every publish is refused, counted and kept."""
     settings = live_settings(tmp_path, mqtt_broker, "edge-6").model_copy(update={"device": "edge-5"})
-    runner = Runner(build_agent(settings, Ticker()))
+    runner = Runner(build_agent(settings, Ticker()), drain_ms=0)
     assert eventually(lambda: runner.agent.refused_publishes > 0 and holds_packets(runner.agent))
     runner.stop()
     assert not [key for key in cloud.frames if key[0] == "edge-5"]
