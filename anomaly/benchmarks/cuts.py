@@ -14,6 +14,7 @@ import numpy as np
 
 from anomaly.base import Detector, Readings, Verdict, findings_of
 from anomaly.benchmarks import drives, nab_run, skab
+from anomaly.detectors.own_past import OwnPast
 from anomaly.types import Floats, Ints
 
 FIELDS = ("score", "threshold", "known", "channel", "low", "high")
@@ -85,7 +86,7 @@ def table(
     """Every data set's detectors over the first ``rows`` readings of each series."""
     rng = np.random.default_rng(seed)
     cases: dict[str, Iterable[tuple[Detector, Ints, Floats]]] = {
-        "nab, own_past": ((nab_run.OwnPast(), one.at_ms, one.values[:, None]) for one in series),
+        "nab, own_past": ((OwnPast(), one.at_ms, one.values[:, None]) for one in series),
         "skab, mahalanobis": _rig("mahalanobis", runs),
         "skab, subspace": _rig("subspace", runs),
         "drives, limits": ((drives.LIMITS, one.at_ms, one.values) for one in recorded),

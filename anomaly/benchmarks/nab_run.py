@@ -16,7 +16,11 @@ import numpy as np
 from anomaly.base import Readings
 from anomaly.benchmarks.nab import PROFILES, Series, at_threshold, best
 from anomaly.detectors.own_past import OwnPast
-from anomaly.types import Floats, Ints
+from anomaly.metrics import vus_pr
+from anomaly.types import Bools, Floats, Ints
+
+VUS_BUFFER = 60
+"""Rows by which labels are softened; the mean over series with windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +110,11 @@ def _row(inputs: Sequence[Input], scores: dict[str, Floats]) -> dict[str, float]
     from_tuning = best([one for one in corpus if one.name in tuning], standard).threshold
     row["rest"] = at_threshold(rest, standard, limit) if rest else float("nan")
     row["tuning threshold on the rest"] = at_threshold(rest, standard, from_tuning) if rest else float("nan")
+    marked = [one for one in corpus if one.windows]
+    row["vus_pr"] = float(np.mean([vus_pr(one.scores, _inside(one), VUS_BUFFER) for one in marked]))
     return row
+
+
+def _inside(one: Series) -> Bools:
+    rows = np.arange(len(one.scores))
+    return np.asarray(np.any([(rows >= left) & (rows <= right) for left, right in one.windows], axis=0))

@@ -134,7 +134,7 @@ def track(estimate: Floats, begins: Bools, settings: LifeSettings) -> Floats:
         counted = before - np.where((told < fresh) | (before < fresh), 1.0, 0.0)
         now[: len(rows)] = told if nth == 0 else counted + settings.gain * (told - counted)
         out[rows] = now[: len(rows)]
-    return np.clip(out, 0.0, settings.cap)
+    return np.asarray(np.clip(out, 0.0, settings.cap))
 
 
 def _drawn(rng: np.random.Generator, life: Floats, allowed: Bools, units: int, settings: LifeSettings) -> Ints:
@@ -193,7 +193,8 @@ def _uncut(left_out: Floats, life: Floats, settings: LifeSettings) -> Floats:
     steps = int(np.rint(settings.cap / RAW_STEP)) + 1
     held = np.bincount(place, weights=weight, minlength=steps)
     total = np.bincount(place, weights=weight * np.minimum(life, settings.raw_cap), minlength=steps)
-    return np.maximum.accumulate(np.where(held > 0, total / np.maximum(held, 1e-9), RAW_STEP * np.arange(steps)))
+    told = np.where(held > 0, total / np.maximum(held, 1e-9), RAW_STEP * np.arange(steps))
+    return np.asarray(np.maximum.accumulate(told))
 
 
 def call_below(life: Floats, failed_soon: Bools, cost_false: float, cost_missed: float) -> float:

@@ -103,7 +103,7 @@ def _gearbox(data: Path, seeds: int) -> dict[str, Any]:
     healthy, broken = score_data.read_gearbox(data)
     if len(healthy) < 2 or not broken:
         return {}
-    return {"roc_auc": {"healthy windows of the other loads": gearbox.unseen_loads(healthy, broken)}}
+    return {"trained on healthy windows of the other loads": gearbox.unseen_loads(healthy, broken)}
 
 
 def _drives(data: Path, seeds: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 import pytest
 
-from anomaly.base import Detector, Readings, Verdict, columns
+from anomaly.base import Detector, Readings, State, Verdict, columns
 from anomaly.benchmarks.cuts import compare, table
 from anomaly.life.card import card
 from anomaly.life.model import LifeSettings
@@ -21,17 +21,31 @@ DATA = Path(os.environ.get("FLEETSTREAM_DATA", Path(__file__).parents[3] / "shar
 ROWS = 500
 
 
-def test_every_data_sets_detectors_judge_pieces_as_they_judge_the_whole() -> None:
-    if not (DATA / "skab").is_dir():
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """Links to the two smallest files of each set, so that nothing is read that is not judged."""
+    labels = DATA / "nab" / "labels"
+    if not labels.is_dir():
         pytest.skip(f"no recordings under {DATA}; name their folder in FLEETSTREAM_DATA")
-    runs = [run for part in score_data.read_skab(DATA).values() for run in part][:2]
-    found = table(score_data.read_nab(DATA)[::9], runs, score_data.read_drives(DATA)[:2], ROWS)
+    (tmp_path / "nab").mkdir()
+    (tmp_path / "nab" / "labels").symlink_to(labels)
+    for pattern in ("nab/data/realTraffic/*", "skab/valve1/*", "kit-obd/*.csv*"):
+        for path in sorted(DATA.glob(pattern), key=lambda path: path.stat().st_size)[:2]:
+            link = tmp_path / path.relative_to(DATA)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    return tmp_path
+
+
+def test_every_data_sets_detectors_judge_pieces_as_they_judge_the_whole(few: Path) -> None:
+    runs = [run for part in score_data.read_skab(few).values() for run in part]
+    found = table(score_data.read_nab(few), runs, score_data.read_drives(few), ROWS)
     assert set(found) == {
         "nab, own_past", "skab, mahalanobis", "skab, subspace", "drives, limits", "drives, air flow",
     }  # fmt: skip
     for name, row in found.items():
         assert row["different"] == 0, name
-        assert row["readings"] >= 2 * min(ROWS, 300) and row["cuts"] >= 2 * row["series"], name
+        assert row["series"] == 2 and row["readings"] >= 600 and row["cuts"] >= 4, name
     assert found["skab, mahalanobis"]["alarms"] > 0
 
 
@@ -59,10 +73,10 @@ class Forgetful(Detector):
     def learn(self, rows: Rows, readings: Readings, verdict: Verdict) -> None:
         rows["seen"] += 1
 
-    def dump(self, state: object) -> bytes:
+    def dump(self, state: State) -> bytes:
         return b""
 
-    def load(self, data: bytes) -> object:  # type: ignore[override]
+    def load(self, data: bytes) -> State:
         return self.start(1)
 
 
