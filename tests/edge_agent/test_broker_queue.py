@@ -36,7 +36,9 @@ def test_what_falls_out_of_the_broker_s_queue_is_sent_again(tmp_path: Path, monk
         assert away.subscribed.wait(PATIENCE_S)
         away.stop()
         uplink = {"resend_ms": 1_000, "resend_max_ms": 2_000}
-        settings = live_settings(tmp_path, broker, "edge-9", packing={"packet_ms": 20}, uplink=uplink)
+        settings = live_settings(
+            tmp_path, broker, "edge-9", packing={"packet_ms": 20, "max_samples": 50}, uplink=uplink
+        )
         start_ms = SystemClock().now_ms()
         source = ScriptedSource([Reading(1, start_ms + n, n % 50) for n in range(READINGS)])
         journal = FileJournal(tmp_path / "journal")
