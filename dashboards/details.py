@@ -20,7 +20,7 @@ from dashboards.outlines import UNITS_PER_DEGREE, Point, deltas, thin
 
 LEAST_PEOPLE = 100_000
 """Below it a name would only stand where the map is closer than its outlines are exact."""
-STATE_TOLERANCE, RIVER_TOLERANCE, LAKE_TOLERANCE = 4.0, 2.5, 2.5
+STATE_TOLERANCE, RIVER_TOLERANCE, LAKE_TOLERANCE = 3.0, 1.5, 1.0
 LEAST_LAKE_UNITS, LEAST_BORDER_UNITS = 40, 15
 """Lakes, lines smaller than that in both directions (about 40 and 15 km) are left out."""
 _POLYLINE, _POLYGON = 3, 5

@@ -13,6 +13,7 @@ const KINDS = {
   opened: "Opened", worsened: "Worse", amended: "Late data changed it", retracted: "Late data took it back", reopened: "Came back",
   escalated: "Escalated: nobody acted", grouped: "Grouped with its storm", ungrouped: "Stands alone again",
 };
+const CHANGES = { added: "Found later", amended: "Amended", restored: "Stands again", retracted: "Taken back" };
 // [what is pressed, the move, needs a name, goes first]
 const MOVES = [
   ["Acknowledge", { to_state: "acknowledged" }, false, true], ["Assign to me", { to_state: "assigned" }, true, false],
@@ -75,11 +76,9 @@ class AlertView {
     document.title = `${alert.asset ?? alert.device}: ${causeWord(alert.cause)} · Fleetstream`;
   }
 
-  why() {
-    if (!this.explanation) return [notice("Its finding is not held any more: late data took it back.")];
-    const { finding, around, peers, contributions } = this.explanation;
-    const measure = unit(finding.unit);
-    const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": this.spoken(finding, around) });
+  plot(finding, around, spoken) {
+    const measure = unit(around.unit);
+    const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": spoken });
     const read = el("span", { class: "read" });
     const chart = new Chart(canvas, {
       onRead: (point) => text(read, point ? `${clock(point.t)}: ${number(point.low)} to ${number(point.high)} ${measure}, mean ${number(point.mid)}` : ""),
@@ -91,6 +90,15 @@ class AlertView {
     resized.observe(canvas);
     DARK.addEventListener("change", draw, { signal: this.signal });
     this.signal.addEventListener("abort", () => resized.disconnect());
+    return [canvas, read];
+  }
+
+  why() {
+    if (!this.explanation) return [notice("Its finding is not held any more: late data took it back.")];
+    const { finding, around, also, corrections, peers, contributions } = this.explanation;
+    const measure = unit(finding.unit);
+    const [canvas, read] = this.plot(finding, around, this.spoken(finding, around));
+    const points = around.points;
     const key = (name, words) => el("span", {}, el("i", { class: `key-${name}` }), words);
     const rows = contributions.map((one) => el("tr", {}, el("th", { scope: "row" }, label(one.signal)), el("td", {}, el("meter", { class: "share", min: "0", max: "1", value: String(one.share) }, "")), el("td", { class: "number" }, `${Math.round(one.share * 100)} %`)));
     return [
@@ -98,9 +106,24 @@ class AlertView {
         el("div", { class: "explain" }, canvas, el("p", { class: "legend" }, key("mean", "measured"), key("expected", "expected"), key("span", "the finding"), read),
           peers ? el("p", { class: "muted" }, `Meanwhile on ${plural(peers.assets, "other asset")} of its kind: ${number(peers.median)} ${measure} in the middle${peers.assets > 4 ? `, most from ${number(peers.low)} to ${number(peers.high)}` : ""}.`) : null,
           points.length ? null : el("p", { class: "muted" }, "Nothing of this signal is stored for that time."))),
+      ...(finding.retracted_at ? [notice("Readings that came late contradict this finding; it was taken back.")] : []),
+      ...also.filter((one) => one.points.length).map((one) => this.beside(finding, one)),
+      ...(corrections.length ? [this.corrected(finding, corrections)] : []),
       el("section", { class: "panel" }, el("h2", {}, "What to do"), el("p", { class: "todo" }, finding.advice || "The detector knows no advice; look at the signal and its neighbours.")),
       ...(rows.length > 1 ? [el("section", { class: "panel" }, el("h2", {}, "Which signals carried it"), scrolling("Contributions", [["Signal"], ["Share"], ["", true]], rows))] : []),
     ];
+  }
+
+  beside(finding, around) {
+    const [canvas, read] = this.plot(finding, around, `${label(around.signal)} in the same time, ${plural(around.points.length, "window")} drawn`);
+    return el("section", { class: "panel beside" }, el("h2", {}, label(around.signal), el("span", { class: "muted" }, ` ${unit(around.unit)}, in the same time`)),
+      el("div", { class: "explain" }, canvas, el("p", { class: "legend" }, read)));
+  }
+
+  corrected(finding, corrections) {
+    const rows = corrections.map((one) => el("tr", {}, el("td", {}, moment(Date.parse(one.corrected_at))), el("td", {}, CHANGES[one.kind] ?? one.kind),
+      el("td", { class: "wrap" }, one.reason), el("td", { class: "wrap" }, one.opened_at ? `since ${moment(Date.parse(one.opened_at))}${one.closed_at ? ` until ${moment(Date.parse(one.closed_at))}` : ""}, ${one.observed === null ? "" : `${number(one.observed)} ${unit(finding.unit)}`}` : "nothing")));
+    return el("section", { class: "panel" }, el("h2", {}, "What late readings changed"), scrolling("Corrections", [["When"], ["What"], ["Why"], ["It had said"]], rows));
   }
 
   spoken(finding, around) {

@@ -197,9 +197,10 @@ export class MapCanvas {
     const { k } = this.view;
     if (this.details) drawLines(pen, this.details, box, k, this.ink, (points) => trace(pen, points, at));
     this.drawGrid(pen, box, at, width, height);
-    if (this.details) drawNames(pen, this.details, box, k, this.ink, this.font, at);
+    this.groups = grouped(this.assets, box, k, this.chosen);
+    if (this.details) drawNames(pen, this.details, box, k, this.ink, this.font, at, this.groups.map((one) => extent(at(one.x, one.y), one)));
     this.drawTrail(pen, at);
-    this.drawAssets(pen, box, at, ratio);
+    this.drawAssets(pen, at, ratio);
   }
 
   drawLand(pen, box, at) {
@@ -247,8 +248,7 @@ export class MapCanvas {
     pen.stroke();
   }
 
-  drawAssets(pen, box, at, ratio) {
-    this.groups = grouped(this.assets, box, this.view.k, this.chosen);
+  drawAssets(pen, at, ratio) {
     const sprites = new Map(SEVERITY.map((state) => [state, this.sprite(state, ratio)]));
     const half = SPRITE_PX / 2;
     for (const group of this.groups) {
@@ -317,6 +317,11 @@ export class MapCanvas {
     pen.textBaseline = "alphabetic";
     pen.fillText(metres >= 1000 ? `${metres / 1000} km` : `${metres} m`, 18, h - 18);
   }
+}
+
+function extent([x, y], group) {
+  const half = group.members.length > 1 ? group.radius + 2 : SPRITE_PX / 2;
+  return [x - half, y - half, x + half, y + half];
 }
 
 export function colourOf(state) {

@@ -5,7 +5,8 @@ import { boxed, gridStep, meets, toDegrees, toWorld, unfold } from "./geo.js";
 const CLOSE_K = 1400; // CSS pixels the world is wide from which on states, rivers and lakes help rather than clutter
 const MOST_NAMES = 90; // in a sheet four times the canvas
 const NAMES_AT_K = 14; // how many of the largest places compete when the world is 256 pixels wide; grows with it
-const LINE_PX = 13;
+const LINE_PX = 8; // half a name's height, with room
+const DEGREES_PX = 66;
 
 // As the generator wrote them -> shapes in world units with boxes, places as {name, x, y}, the largest first.
 export function readDetails(told) {
@@ -39,26 +40,30 @@ export function drawLines(pen, details, box, k, ink, trace) {
   pen.setLineDash([]);
 }
 
-// Names of the largest places first, none over another.
-export function drawNames(pen, details, box, k, ink, font, at) {
-  const taken = [];
+// Names of the largest places first, none over another or over `taken` ([left, top, right, bottom] of what comes on top).
+export function drawNames(pen, details, box, k, ink, font, at, taken) {
+  let named = 0;
   const compete = Math.min(details.places.length, Math.ceil((k / 256) * NAMES_AT_K));
   pen.font = `500 11.5px ${font}`;
   pen.textAlign = "left";
   pen.textBaseline = "middle";
   pen.lineJoin = "round";
-  for (let n = 0; n < compete && taken.length < MOST_NAMES; n += 1) {
+  for (let n = 0; n < compete && named < MOST_NAMES; n += 1) {
     const place = details.places[n];
     if (place.x < box[0] || place.x > box[2] || place.y < box[1] || place.y > box[3]) continue;
     const [x, y] = at(place.x, place.y);
-    const rect = [x - 6, y - LINE_PX, x + 12 + pen.measureText(place.name).width, y + LINE_PX];
-    if (taken.some((one) => one[0] < rect[2] && one[2] > rect[0] && one[1] < rect[3] && one[3] > rect[1])) continue;
-    taken.push(rect);
+    const wide = pen.measureText(place.name).width;
+    const spots = [[x + 6, y], [x - 6 - wide, y], [x - wide / 2, y + 13], [x - wide / 2, y - 13]];
+    const rects = spots.map(([left, middle]) => [left - 3, middle - LINE_PX, left + wide + 3, middle + LINE_PX]);
+    const free = rects.findIndex((rect) => !taken.some((one) => one[0] < rect[2] && one[2] > rect[0] && one[1] < rect[3] && one[3] > rect[1]));
+    if (free < 0) continue;
+    taken.push(rects[free]);
+    named += 1;
     pen.strokeStyle = ink("--land");
     pen.lineWidth = 3;
-    pen.strokeText(place.name, x + 6, y);
+    pen.strokeText(place.name, ...spots[free]);
     pen.fillStyle = ink("--place");
-    pen.fillText(place.name, x + 6, y);
+    pen.fillText(place.name, ...spots[free]);
     pen.beginPath();
     pen.arc(x, y, 2, 0, 2 * Math.PI);
     pen.fill();
@@ -76,9 +81,12 @@ export function drawDegrees(pen, box, [w, h], ink, font) {
   pen.fillStyle = ink("--muted");
   pen.textBaseline = "top";
   pen.textAlign = "center";
+  let last = -DEGREES_PX;
   for (let lon = Math.ceil(west / step) * step; lon <= east; lon += step) {
     const x = ((lon / 360 + 0.5 - box[0]) / (box[2] - box[0])) * w;
-    if (x > 60 && x < w - 90) pen.fillText(told(lon, "E", "W"), x, 5);
+    if (x < 60 || x > w - 90 || x - last < DEGREES_PX) continue;
+    pen.fillText(told(lon, "E", "W"), x, 5);
+    last = x;
   }
   pen.textAlign = "left";
   pen.textBaseline = "bottom";
