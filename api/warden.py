@@ -68,9 +68,9 @@ class Warden:
         return len(due) == BATCH or late == BATCH
 
     async def _take(self, work: Work, finding: Waiting, now_ms: int) -> None:
-        if finding.tenant_id is None:
+        if finding.tenant_id is None or not finding.holds:
             if finding.alert_id is not None and await work.write(sql.UNLINK, (finding.finding_id,)):
-                await self._reground(work, finding.alert_id, now_ms, corrected=True)
+                await self._reground(work, finding.alert_id, now_ms, corrected=True, why=finding.why)
             return
         if finding.alert_id is not None:
             await self._again(work, finding, finding.alert_id, now_ms)
@@ -90,7 +90,7 @@ class Warden:
         before = {row["finding_id"]: row for row in await work.rows(sql.GROUND, (alert_id,))}[finding.finding_id]
         amended = contradicts(_facts(before), _told(finding))
         await work.write(sql.RELINK, {**_values(finding), "amended": int(amended)})
-        await self._reground(work, alert_id, now_ms, corrected=amended)
+        await self._reground(work, alert_id, now_ms, corrected=amended, why=finding.why)
 
     async def _open(self, work: Work, finding: Waiting, now_ms: int) -> None:
         told, tenant_id = Severity(finding.severity or 1), finding.tenant_id or 0
@@ -136,7 +136,9 @@ class Warden:
             await work.write(sql.SILENCE, (alert_id,))
         self.metrics.alert_steps.labels(kind.value).inc()
 
-    async def _reground(self, work: Work, alert_id: str, now_ms: int, *, corrected: bool, reopen: bool = False) -> None:
+    async def _reground(
+        self, work: Work, alert_id: str, now_ms: int, *, corrected: bool, reopen: bool = False, why: str | None = None
+    ) -> None:
         """Take all findings of an alert together again, and make the step that follows."""
         alert = (await work.hold([alert_id]))[alert_id]
         rows = await work.rows(sql.GROUND, (alert_id,))
@@ -148,7 +150,7 @@ class Warden:
         if kind is StepKind.REOPENED and await self._hand_over(work, alert, now_ms):
             return
         if kind is not None:
-            await self._step(work, alert, kind, ground, now_ms)
+            await self._step(work, alert, kind, ground, now_ms, _note(kind, ground, why))
 
     async def _hand_over(self, work: Work, alert: HeldAlert, now_ms: int) -> bool:
         """When a person opened another alert of the same subject again meanwhile, the findings go to that one."""
@@ -161,13 +163,15 @@ class Warden:
         await self._reground(work, other, now_ms, corrected=False)
         return True
 
-    async def _step(self, work: Work, alert: HeldAlert, kind: StepKind, ground: Ground | None, now_ms: int) -> None:
+    async def _step(
+        self, work: Work, alert: HeldAlert, kind: StepKind, ground: Ground | None, now_ms: int, note: str
+    ) -> None:
         self.metrics.alert_steps.labels(kind.value).inc()
         sureness = await _sureness(work, alert.tenant_id, alert.detector)
         told = Severity(alert.told_severity) if ground is None else ground.severity
         severity = grade(told, await _stake(work, alert.asset_id), sureness)
         values: dict[str, Any] = {
-            "alert_id": alert.alert_id, "kind": kind, "note": _note(kind, ground), "now": now_ms, "sureness": sureness,
+            "alert_id": alert.alert_id, "kind": kind, "note": note, "now": now_ms, "sureness": sureness,
             "severity": int(severity),
         }  # fmt: skip
         if kind in (StepKind.AMENDED, StepKind.WORSENED):
@@ -230,7 +234,7 @@ def _told(finding: Waiting) -> Facts:
 
 
 def _values(finding: Waiting) -> dict[str, Any]:
-    return {name: getattr(finding, name) for name in finding.__slots__ if name != "alert_id"}
+    return {name: getattr(finding, name) for name in finding.__slots__ if name not in ("alert_id", "retracted", "why")}
 
 
 def _grounded(alert: HeldAlert, rows: list[dict[str, Any]], ground: Ground | None) -> dict[str, Any]:
@@ -246,11 +250,13 @@ def _grounded(alert: HeldAlert, rows: list[dict[str, Any]], ground: Ground | Non
     }  # fmt: skip
 
 
-def _note(kind: StepKind, ground: Ground | None) -> str:
+def _note(kind: StepKind, ground: Ground | None, why: str | None) -> str:
+    """``why``: what judging late readings again said of the finding that changed."""
+    because = f": {why}" if why else ""
     if kind is StepKind.AMENDED:
-        return "late data changed what it stands on" if ground else "late data took away what it stood on"
+        return ("late data changed what it stands on" if ground else "late data took away what it stood on") + because
     return {
-        StepKind.RETRACTED: "none of its findings holds any more", StepKind.REOPENED: "it has come back",
+        StepKind.RETRACTED: f"none of its findings holds any more{because}", StepKind.REOPENED: "it has come back",
     }.get(kind, "")  # fmt: skip
 
 

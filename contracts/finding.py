@@ -37,9 +37,9 @@ class Finding:
     ``deployment`` is the name under which a detector with frozen parameters works (``anomaly.deployed``), and
     ``deployment_version`` its fingerprint. ``score``, ``observed``, the band, ``regime`` and ``contributions`` are
     those of the worst reading so far; ``signals`` begins with the one that carried most of it. ``at_ms`` is the event
-    time up to which the finding speaks, ``readings`` the number of moments in alarm until then. ``model`` is the SHA-256
-    of the file of the trained model that judged, "" where the parameters were declared. ``retracted``: readings that came
-    late contradict it; the rest is what it had said.
+    time up to which the finding speaks, ``readings`` the number of moments in alarm until then. ``model`` is the
+    SHA-256 of the file of the trained model that judged, "" where the parameters were declared. ``retracted``: readings
+    that came late contradict it; the rest is what it had said.
     """
 
     device: str

@@ -59,6 +59,10 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "severity", "score", "threshold", "observed", "expected_low", "expected_high", "readings", "readings_lost",
         "revision",
     ),
+    "corrections": (
+        "finding_id", "asset", "device", "deployment", "cause", "opened_at", "kind", "revision", "reason", "before",
+        "corrected_at",
+    ),
     "models": (
         "model", "name", "asset_kind", "detector", "state", "trained_from", "held_back_from", "held_back_until",
         "devices", "training_rows", "false_alarms", "hours",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from anomaly.corrections import Change
 from stream_jobs.sinks.base import Receipt
 
 BATCH_BUCKETS_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30)
@@ -81,6 +82,9 @@ class DetectMetrics:
         self._batches = Counter(f"{prefix}batches", "micro-batches", registry=registry)
         self._state = Gauge(f"{prefix}state_bytes", "state of the shards of the last batch", registry=registry)
         self._batch = Gauge(f"{prefix}batch_seconds", "the last micro-batch, trigger to commit", registry=registry)
+        self._corrections = Counter(
+            f"{prefix}corrections", "findings that late readings changed", ("kind",), registry=registry
+        )
         self._models = Gauge(f"{prefix}models", "trained models in the schedule", ("state",), registry=registry)
 
     def models(self, judging: int, unusable: int) -> None:
@@ -97,6 +101,11 @@ class DetectMetrics:
 
     def seconds(self, seconds: float) -> None:
         self._batch.set(seconds)
+
+    def corrected(self, kinds: Mapping[Change, int]) -> None:
+        """Findings that late readings changed."""
+        for kind in Change:
+            self._corrections.labels(kind.value).inc(kinds.get(kind, 0))
 
 
 class ArchiveMetrics:

@@ -78,6 +78,10 @@ class StreamSettings(BaseSettings):
     detect_wait_ms: int = Field(
         default=5_000, ge=1_000, description="watermark: how far a reading may lie behind its device's newest"
     )
+    detect_late_h: float = Field(
+        default=24.0, gt=0, description="how late readings are still judged again, in hours behind the device's newest"
+    )
+    detect_late_look_s: float = Field(default=5.0, gt=0, description="how often late readings are looked for")
     detect_interval_ms: int = Field(default=2_000, ge=0, description="shortest time between two batches of detection")
     model_folder: Path = Field(
         default=Path(".fleetstream/models"), description="files of trained models, named by their SHA-256"

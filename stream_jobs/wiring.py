@@ -127,8 +127,10 @@ def run_detect(settings: StreamSettings, stop: threading.Event) -> None:
 
 def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) -> DetectService:
     """Wire detection. Nothing is started but Spark's JVM, when the service runs."""
+    from stream_jobs.detection.rejudge import Reach, Rejudge
     from stream_jobs.detection.service import DetectService
     from stream_jobs.detection.starting import Starter
+    from stream_jobs.sinks.judgements import JudgementStore
 
     registry = CollectorRegistry()
     metrics = DetectMetrics(registry)
@@ -138,7 +140,11 @@ def make_detect(settings: StreamSettings, scratch: Path, stop: threading.Event) 
     def make_health(ready: Callable[[], bool]) -> HealthServer:
         return HealthServer(settings.metrics_host, settings.metrics_port, registry, lambda: True, ready)
 
-    return DetectService(starter.prepare, metrics, make_health, settings.stop_timeout_s)
+    again = Rejudge(
+        JudgementStore(settings.dsn.get_secret_value()), lambda: starter.shard(starter.held),
+        Reach(round(settings.detect_late_h * 3_600_000)), settings.detect_late_look_s, metrics.corrected,
+    )  # fmt: skip
+    return DetectService(starter.prepare, metrics, make_health, settings.stop_timeout_s, again.run)
 
 
 def run_train(settings: StreamSettings, stop: threading.Event) -> None:

@@ -31,7 +31,8 @@ SELECT finding_id FROM alert_due ORDER BY noted_at, finding_id LIMIT %(limit)s F
 FINDINGS: Final = """
 SELECT q.finding_id, f.tenant_id, f.asset_id, f.device_key, f.deployment AS detector, f.cause, f.severity, f.score,
        ms_of(f.opened_at) AS since_ms, ms_of(f.last_at) AS last_seen_ms, f.closed_at IS NOT NULL AS closed,
-       f.readings_lost AS lost, l.alert_id
+       f.readings_lost AS lost, l.alert_id, f.retracted_at IS NOT NULL AS retracted,
+       (SELECT c.reason FROM finding_corrections c WHERE c.finding_id = f.finding_id AND c.revision = f.revision) AS why
 FROM unnest(%(ids)s::text[]) AS q (finding_id)
 LEFT JOIN finding_rows f USING (finding_id)
 LEFT JOIN alert_findings l USING (finding_id)
@@ -142,6 +143,13 @@ class Waiting:
     closed: bool
     lost: bool | None
     alert_id: str | None
+    retracted: bool
+    why: str | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is there and nothing contradicts it."""
+        return self.tenant_id is not None and not self.retracted
 
     @property
     def subject(self) -> str:

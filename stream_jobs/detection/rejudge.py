@@ -22,15 +22,24 @@ from anomaly.history import Trust, in_order, of_device, quiet, together
 from anomaly.moments import SAMPLE
 from anomaly.shard import Shard, ShardState
 from anomaly.types import Rows
-from contracts.errors import TryLater
+from contracts.errors import Rejected, TryLater
 from contracts.packet import FIRST_BAD_QUALITY
 from stream_jobs.sinks.findings import Owned
-from stream_jobs.sinks.judgements import MOST_SNAPSHOTS, Due, Held, Judged, JudgementStore, Snapshot, said_of
+from stream_jobs.sinks.judgements import (
+    MOST_SNAPSHOTS,
+    SNAPSHOTS_APART_MS,
+    Due,
+    Held,
+    Judged,
+    JudgementStore,
+    Snapshot,
+    said_of,
+)
 
 MOST_DEVICES = 50
 """Judged together; with half an hour of ten signals each that is 40 MB of readings."""
 
-CHUNK_MS = 1_800_000
+CHUNK_MS = SNAPSHOTS_APART_MS
 MARGIN_MS = 3_600_000
 """So much before the first late reading the history begins: an excursion that it changes may have begun before it."""
 
@@ -71,13 +80,14 @@ class _Course:
 
 @dataclass(slots=True)
 class Rejudge:
-    """``corrected`` is told how many findings each round corrected, by kind."""
+    """``current`` gives what judges now; ``corrected`` is told how many findings each round corrected, by kind."""
 
     store: JudgementStore
-    shard: Shard
+    current: Callable[[], Shard]
     reach: Reach
     interval_s: float
     corrected: Callable[[Mapping[Change, int]], None]
+    shard: Shard = field(init=False)
 
     def run(self, stop: threading.Event) -> None:
         """Until ``stop``; a store that is away is asked again."""
@@ -87,12 +97,15 @@ class Rejudge:
                 again = self.store.open() and self.once()
             except TryLater as error:
                 log.warning('event=rejudge_waits reason="%s"', error)
+            except (Rejected, ValueError) as error:
+                log.error('event=rejudge_failed reason="%s" note="what came late waits; the stream goes on"', error)
             if stop.is_set() or (not again and stop.wait(self.interval_s)):
                 break
         self.store.close()
 
     def once(self) -> bool:
         """One round; whether more may wait. Raises StoreBusy."""
+        self.shard = self.current()
         due = self.store.due(2 * self.reach.settle_ms, MOST_DEVICES)
         courses = [course for one in due if (course := self._begin(one)) is not None]
         while any(course.at_ms < course.to_ms for course in courses):
@@ -194,7 +207,7 @@ def _packet(row: tuple[object, ...]) -> Rows:
     good = np.isfinite(rows["value"])
     if qualities is not None:
         good &= np.asarray(qualities) < FIRST_BAD_QUALITY
-    return rows[good]
+    return np.asarray(rows[good])
 
 
 def _compacted(found: Sequence[tuple[object, ...]]) -> Rows:

@@ -69,6 +69,10 @@ class FindingSink:
         return Adrift(said.astray, {f"{topic}/{number}": at for (topic, number), at in read_to.items()})
 
 
+def _nothing(stop: threading.Event) -> None:
+    """Beside a service that judges nothing again."""
+
+
 @dataclass(slots=True)
 class DetectService:
     """Everything that runs in the detection process, already wired."""
@@ -78,6 +82,8 @@ class DetectService:
     metrics: DetectMetrics
     make_health: Callable[[Callable[[], bool]], HealthServer]
     stop_timeout_s: float
+    beside: Callable[[threading.Event], None] = _nothing
+    """Judges late readings again until told to stop, in a thread; what it leaves undone waits in the store."""
     _running: bool = False
 
     def run(self, stop: threading.Event) -> None:
@@ -91,8 +97,11 @@ class DetectService:
             log.info(
                 "event=detect_started run=%s resumed=%s metrics_port=%d", sink.run.run_id, sink.run.resumed, health.port
             )
+            again = threading.Thread(target=self.beside, args=(stop,), name="rejudge", daemon=True)
+            again.start()
             query = self._watch(query, sink, start, stop)
             stop_between_batches(query, self.stop_timeout_s)
+            again.join(self.stop_timeout_s)
             session.stop()
             log.info("event=detect_stopped")
         finally:

@@ -17,6 +17,7 @@ import psycopg
 from anomaly.corrections import REASONS, Change, Said, Stored
 from anomaly.deployment import Deployment
 from anomaly.types import Rows
+from contracts.errors import Rejected
 from contracts.finding import Finding, Severity, encode_finding
 from contracts.locks import OF_SCHEMA, REJUDGE_LOCK
 from stream_jobs.errors import StoreBusy
@@ -96,6 +97,10 @@ SAVE: Final = """
 INSERT INTO detection_snapshots (device_key, at_ms, tenant_id, set_version, since_ms, state)
 VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (device_key, at_ms) DO UPDATE SET state = excluded.state,
     set_version = excluded.set_version, since_ms = excluded.since_ms"""
+CROWDED: Final = """
+DELETE FROM detection_snapshots s WHERE s.device_key = %(device)s AND EXISTS (
+    SELECT FROM detection_snapshots n WHERE n.device_key = s.device_key AND n.at_ms > s.at_ms
+        AND n.at_ms / %(apart_ms)s = s.at_ms / %(apart_ms)s)"""
 THIN: Final = """
 DELETE FROM detection_snapshots WHERE device_key = %(device)s AND at_ms < (
     SELECT at_ms FROM detection_snapshots WHERE device_key = %(device)s
@@ -108,8 +113,9 @@ ON CONFLICT (device_key) DO UPDATE SET late_to_ms = greatest(f.late_to_ms, exclu
 RELEASE: Final = """
 DELETE FROM late_followed f WHERE device_key = %s AND f.late_to_ms <= %s AND NOT EXISTS (
     SELECT FROM finding_rows r WHERE r.device_key = f.device_key AND r.corrections > 0 AND r.closed_at IS NULL)"""
+SNAPSHOTS_APART_MS: Final = 1_800_000
 MOST_SNAPSHOTS: Final = 12
-"""Kept of one device: so many half hours in which it measured, newest first."""
+"""Kept of one device: the last of each half hour in which it measured, so many of the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +231,7 @@ class JudgementStore:
             cursor.execute(DONE, (due.device_key, due.notes))
         for kept in one.snapshots:
             cursor.execute(SAVE, (due.device_key, kept.at_ms, due.tenant_id, version, kept.since_ms, kept.state))
+        cursor.execute(CROWDED, {"device": due.device_key, "apart_ms": SNAPSHOTS_APART_MS})
         cursor.execute(THIN, {"device": due.device_key, "keep": MOST_SNAPSHOTS})
         cursor.execute(FOLLOW, (due.device_key, due.tenant_id, due.late_to_ms, one.to_ms))
 
@@ -246,11 +253,13 @@ class JudgementStore:
 
 @contextmanager
 def _busy() -> Iterator[None]:
-    """Faults of the database as StoreBusy."""
+    """Faults of the database as StoreBusy, what it refuses as Rejected; either way nothing of it happened."""
     try:
         yield
     except (psycopg.OperationalError, psycopg.InterfaceError) as error:
         raise StoreBusy(f"the store is away ({type(error).__name__}); what came late waits there") from error
+    except psycopg.Error as error:
+        raise Rejected("not_judged_again", f"the store refused a correction: {type(error).__name__}") from error
 
 
 def said_of(one: Owned) -> Said:

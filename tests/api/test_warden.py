@@ -104,6 +104,37 @@ def test_an_alert_worsens_is_amended_and_is_retracted_when_its_ground_goes(room:
     assert room.alerts("state, holding") == [("reopened", 1)]
 
 
+def test_what_late_readings_contradict_is_taken_back_with_its_reason_and_people_keep_their_word(
+    room: Watchroom,
+) -> None:
+    taken_back = "UPDATE finding_rows SET revision = revision + 1, retracted_at = now() WHERE finding_id = %s"
+    reason = (
+        "INSERT INTO finding_corrections (finding_id, revision, tenant_id, kind, reason) SELECT finding_id, revision,"
+        " tenant_id, 'retracted', 'readings that came late contradict it' FROM finding_rows WHERE finding_id = %s"
+    )
+    first = room.find()
+    judged = room.find(cause="battery")
+    room.work()
+    room.fleet.execute(
+        "UPDATE alert_rows SET state = 'resolved', resolution = 'true', resolved_at = now(), event_no = event_no + 1,"
+        " changed_by = 'key:k', change_kind = 'moved', escalate_at = NULL WHERE cause = 'battery'"
+    )
+    for name in (first, judged):
+        room.fleet.execute(taken_back, name)
+        room.fleet.execute(reason, name)
+    room.work()
+    stands = room.rows("SELECT cause, state, resolution, holding FROM alert_rows ORDER BY cause")
+    assert stands == [("battery", "resolved", "true", 0), ("cooling", "retracted", None, 0)]
+    notes = {(one.cause, one.kind): one.note for one in room.steps()}
+    assert notes["cooling", "retracted"].endswith("readings that came late contradict it")
+    assert notes["battery", "amended"].endswith("readings that came late contradict it")
+    assert room.rows("SELECT finding_id, resolution FROM alert_labels") == [(judged, "true")]
+    room.find()
+    room.fleet.execute("UPDATE finding_rows SET retracted_at = NULL WHERE finding_id = %s", first)
+    room.work()
+    assert room.rows("SELECT state FROM alert_rows WHERE cause = 'cooling'") == [("reopened",)]
+
+
 def test_hysteresis_after_people_have_judged(room: Watchroom) -> None:
     room.find()
     room.work()

@@ -36,7 +36,8 @@ SET = tuple(one for one in DEPLOYED if one.name in ("car-coolant", "car-charging
 SHARD = Shard(SET, WAIT_MS)
 FOUND = """
 SELECT finding_id, floor(extract(epoch FROM opened_at) * 1000)::bigint,
-    floor(extract(epoch FROM closed_at) * 1000)::bigint, score, observed, severity, readings FROM finding_rows WHERE retracted_at IS NULL ORDER BY 1"""
+    floor(extract(epoch FROM closed_at) * 1000)::bigint, score, observed, severity, readings
+FROM finding_rows WHERE retracted_at IS NULL ORDER BY 1"""
 SAID = "SELECT kafka_value FROM outbox WHERE topic = 'findings' ORDER BY outbox_id"
 LATEST = """
 INSERT INTO latest_values (device_key, signal, tenant_id, measured_ms, boot_epoch, seq, pos, val, quality, received_at)
@@ -106,7 +107,7 @@ def room(role_dsn: Callable[[str], str]) -> Any:
         for kind, count in kinds.items():
             totals[kind] = totals.get(kind, 0) + count
 
-    judge = Rejudge(store, SHARD, Reach(86_400_000, settle_ms=8_000, follow_ms=120_000), 0.0, corrected)
+    judge = Rejudge(store, lambda: SHARD, Reach(86_400_000, settle_ms=8_000, follow_ms=120_000), 0.0, corrected)
     made = Room(dsn, car, tenant_id, judge, FindingStore(dsn, SET), corrected=totals)
     made.stream.begin(made.run_id, SHARD.version)
     yield made
