@@ -95,7 +95,7 @@ class AlertView {
 
   why() {
     if (!this.explanation) return [notice("Its finding is not held any more: late data took it back.")];
-    const { finding, around, also, corrections, peers, contributions } = this.explanation;
+    const { finding, around, also = [], corrections = [], peers, contributions } = this.explanation;
     const measure = unit(finding.unit);
     const [canvas, read] = this.plot(finding, around, this.spoken(finding, around));
     const points = around.points;

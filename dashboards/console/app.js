@@ -44,7 +44,10 @@ const shell = {
 };
 
 function told(error) {
-  return error instanceof Problem ? error.message : "The server does not answer; this page tries again by itself.";
+  if (error instanceof Problem) return error.message;
+  if (/fetch|network|load failed/i.test(error.message)) return "The server does not answer; this page tries again by itself.";
+  console.error(error); // a fault of the page, not of the line: said as what it is
+  return `This page cannot show that answer (${error.message}); reload it, and tell who runs it if that does not help.`;
 }
 
 function takeKeyFromAddress() {
