@@ -206,9 +206,9 @@ def _change(
 ) -> ModelEvent:  # fmt: skip
     row = cursor.execute(NOW).fetchone()
     now_ms = int(row[0]) if row else 0
-    effective_ms = now_ms + LEAD_MS if asked.since_ms is None else asked.since_ms
-    earlier = [one[4] for one in cursor.execute(CHANGES).fetchall() if one[1] == name]
-    if not 0 <= effective_ms <= now_ms + LEAD_MS or (earlier and effective_ms <= earlier[-1]):
+    earlier = max((one[4] for one in cursor.execute(CHANGES).fetchall() if one[1] == name), default=-1)
+    effective_ms = max(now_ms + LEAD_MS, earlier + 1) if asked.since_ms is None else asked.since_ms
+    if asked.since_ms is not None and not earlier < effective_ms <= now_ms + LEAD_MS:
         raise ModelRefused(
             f"a change of {name} must hold from after the one before it and no later than one made now would; "
             "nothing was changed: ask for another --since, or for none"

@@ -35,6 +35,8 @@ from tests.stream_jobs.fix_ingest import Line
 from tests.stream_jobs.fix_models import DRIVE_S, HOT_S, HOURS_S, STREAM_S, Room, packets
 from tests.stream_jobs.test_detection import Detection
 
+FOUND = "SELECT device, model, detector, cause, opened_at FROM findings WHERE model <> ''"
+
 
 def test_from_the_archive_to_a_finding_and_back(heart: Line) -> None:
     room = Room(heart)
@@ -61,16 +63,16 @@ def test_from_the_archive_to_a_finding_and_back(heart: Line) -> None:
         heart.send_from(device, packets(device, car, STREAM_S, DRIVE_S, hot))
     detection = Detection(heart, room.shard())
     detection.drain("models", per_batch=20)
-    found = heart.rows("SELECT device, model, detector, cause, opened_at FROM findings")
+    found = heart.rows(FOUND)
     assert [one[:4] for one in found] == [("car1", name, "residual", "coolant")]
     delay_s = found[0][4].timestamp() - T0 / 1_000 - HOT_S
     assert 0 < delay_s < 240
     said = [decode_finding(bytes(value)) for (value,) in heart.rows(
         "SELECT kafka_value FROM outbox WHERE topic = 'findings'")]  # fmt: skip
-    assert said and {one.model for one in said} == {name}
+    assert name in {one.model for one in said} <= {name, ""}
     again = Detection(heart, room.shard())
     again.drain("models again")
-    assert heart.rows("SELECT device, model, detector, cause, opened_at FROM findings") == found
+    assert heart.rows(FOUND) == found
 
     _worse_is_refused_and_one_command_takes_back(room, name, model)
 
