@@ -24,6 +24,8 @@ HOURS_A_MONTH = 30.4
 """A vehicle-month: an hour of driving a day. A machine that never stands has 730.5 hours."""
 MACHINE_HOURS = 730.5
 CARS_AT_ONCE = 2_000
+LEAST_HOURS = 1.0
+"""Each car drives at least this long; fewer cars are simulated where the hours are few."""
 FAULTY_CARS = 500
 TURBINES = 24
 TURBINE_HOURS = 4.0
@@ -48,8 +50,9 @@ def cars(seed: int, count: int, seconds: int, progress: Progress | None = None) 
 
 def vehicle_months(months: float, seed: int, progress: Progress) -> dict[str, dict[str, float]]:
     """Alerts of the deployed detectors on healthy simulated cars."""
-    count = min(CARS_AT_ONCE, max(1, round(months)))
-    seconds = int(np.ceil(months / count * HOURS_A_MONTH * 3_600))
+    hours = months * HOURS_A_MONTH
+    count = min(CARS_AT_ONCE, int(np.ceil(hours / LEAST_HOURS)))
+    seconds = int(np.ceil(hours / count * 3_600))
     return healthy(CARS, count, cars(seed, count, seconds, progress), HOURS_A_MONTH)
 
 
