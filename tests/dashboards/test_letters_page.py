@@ -103,7 +103,7 @@ def test_yesterday_of_one_asset_is_exported(
         click(browser, "Download")
         browser.wait_for("document.querySelector('.export .primary').innerText === 'Download'")
         file = folder / f"Car 1_{yesterday:%Y-%m-%d}.{form}"
-        wait_for("the file is there", lambda at=file: at.exists() and at.stat().st_size > 0, 30.0, 0.05)  # type: ignore[misc]
+        wait_for("the file is there", lambda at=file: at.exists() and at.stat().st_size > 0, 120.0, 0.05)  # type: ignore[misc]
         if form == "csv":
             with file.open(encoding="utf-8", newline="") as lines:
                 rows = [(row["signal"], float(row["value"]), row["unit"]) for row in csv.DictReader(lines)]
