@@ -10,12 +10,13 @@ from typing import Any
 
 import typer
 
+from anomaly.errors import BadParameters
 from anomaly.models.recipe import RECIPES, recipe_named
 from contracts.model_event import ModelEvent
 from infra.cli.common import JSON_OPTION, load_settings, open_stack, print_json, print_table
 from infra.modelling import registry_of, spark_of
 
-EXIT_WORSE = 4
+EXIT_FAILED, EXIT_WORSE = 1, 4
 SHORT = 12
 COLUMNS = ("model", "name", "asset_kind", "state", "file", "effective_at", "trained_from", "held_back_from", "devices",
            "training_rows", "false_alarms", "findings", "drifting")  # fmt: skip
@@ -68,7 +69,9 @@ def show_command(model: str = MODEL, as_json: bool = JSON_OPTION) -> None:
 
 @app.command("train", epilog="Example: fleetstream models train turbine-power --until 2026-11-01")
 def train_command(
-    recipes: list[str] | None = typer.Argument(None, help="Recipes; default: all. One of: " + ", ".join(RECIPES)),
+    recipes: list[str] | None = typer.Argument(
+        None, help="Recipes; default: all that there is something for. Of: " + ", ".join(RECIPES)
+    ),
     seed: int = typer.Option(1, min=0, help="Which stretches are drawn; the same seed and archive, the same model."),
     since: datetime | None = SINCE,
     until: datetime | None = UNTIL,
@@ -76,7 +79,7 @@ def train_command(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Train from the archive; what comes out is a candidate that judges nothing yet."""
-    from stream_jobs.models.workshop import Asked, told
+    from stream_jobs.models.workshop import Asked, NothingToTrain, told
 
     stack = open_stack(load_settings())
     registry, made = registry_of(stack), []
@@ -85,7 +88,13 @@ def train_command(
         for recipe in chosen:
             wait_ms = registry.settings.detect_wait_ms
             asked = Asked(recipe, seed, wait_ms, _ms(since), _ms(until), held_back)
-            name, model, new = registry.train(session, asked)
+            try:
+                name, model, new = registry.train(session, asked)
+            except (NothingToTrain, BadParameters) as error:
+                if recipes:
+                    raise
+                typer.echo(f"{recipe.name}: {error}", err=True)
+                continue
             made.append({
                 "model": name, "name": recipe.name, "new": new, "devices": model.training.devices,
                 "rows": model.training.rows, "input_sha256": model.training.input_sha256, "score": told(model.score),
@@ -97,6 +106,8 @@ def train_command(
                 )
     if as_json:
         print_json(made)
+    if not made:
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command("compare", epilog="Example: fleetstream models compare 3fa9c1")

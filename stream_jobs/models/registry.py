@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anomaly.errors import BadParameters
 from anomaly.models.file import Model
 from anomaly.models.recipe import RECIPES
 from anomaly.models.trial import Score
@@ -160,7 +161,7 @@ def run_train(settings: StreamSettings, stop: threading.Event) -> None:
                 return
             try:
                 name, model, new = registry.train(session, Asked(recipe, settings.train_seed, settings.detect_wait_ms))
-            except NothingToTrain as error:
+            except (NothingToTrain, BadParameters) as error:
                 log.info('event=nothing_to_train recipe=%s reason="%s"', recipe.name, error)
                 continue
             log.info(

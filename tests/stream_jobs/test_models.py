@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from stream_jobs.models.registry import Registry
 from stream_jobs.models.serving import serve
 from stream_jobs.models.shelf import Shelf
 from stream_jobs.settings import StreamSettings
+from stream_jobs.sinks.connection import drop_all
 from stream_jobs.sinks.findings import FindingStore
 from stream_jobs.sinks.models import ModelRefused, ModelStore, Promotion
 from tests.anomaly.fix_models import RECIPE, T0, trained
@@ -100,9 +101,10 @@ def _worse_is_refused_and_one_command_takes_back(room: Room, name: str, model: A
 
 
 @pytest.fixture
-def registry(role_dsn: Callable[[str], str], tmp_path: Path) -> Registry:
+def registry(role_dsn: Callable[[str], str], tmp_path: Path) -> Iterator[Registry]:
     """Without Spark and Kafka."""
-    return Registry(StreamSettings(dsn=SecretStr(role_dsn(ROLE_SINK)), model_folder=tmp_path / "models"))
+    yield Registry(StreamSettings(dsn=SecretStr(role_dsn(ROLE_SINK)), model_folder=tmp_path / "models"))
+    drop_all()
 
 
 def promote(registry: Registry, name: str) -> Any:
