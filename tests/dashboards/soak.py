@@ -168,7 +168,7 @@ def page_of(looks: Sequence[Look], slopes: dict[str, Slope], when: datetime) -> 
         for look in looks
     ]
     lines = [
-        "# An hour on the console", "", *INTRODUCTION,
+        "# The console, soaked", "", *INTRODUCTION,
         f"{when:%Y-%m-%d %H:%M} UTC; {looks[-1].minute:.0f} minutes, {len(looks)} rounds; {facts}.", "",
         "| what | median | trend per hour | its standard error | verdict |", "|---|---|---|---|---|", *rows, "",
         "Flat: zero lies within the trend's 95 % interval, or an hour's growth stays below "
