@@ -75,6 +75,9 @@ class Mailbox:
     interest: Interest
     most: int
     position: int
+    """Where the hub's next look may begin for this client; what waits here may lie before it."""
+    taken: int = -1
+    """Up to here the client has everything that concerns it: what it may be told as the place to come back to."""
     ended: bool = False
     """Nobody looks any more (the process stops, or a defect): the stream closes, and its client comes back."""
     _values: dict[Key, Value] = field(default_factory=dict)
@@ -82,6 +85,10 @@ class Mailbox:
     _skipped: int = 0
     _reset: bool = False
     _filled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if self.taken < 0:
+            self.taken = self.position
 
     def put(self, values: Iterable[Value], position: int) -> None:
         self.position = position
@@ -98,6 +105,8 @@ class Mailbox:
                 self.reset(position)
         if self._values:
             self._filled.set()
+        elif not (self._notices or self._reset):
+            self.taken = position
 
     def notify(self, notices: Iterable[Value]) -> None:
         """Crash notices wait beside the values and are never replaced; beyond the bound the oldest goes, and the client
@@ -125,6 +134,7 @@ class Mailbox:
         self._values, self._skipped, self._reset = {}, 0, False
         self._notices.clear()
         self._filled.clear()
+        self.taken = self.position
         return frame
 
     async def wait(self, timeout_s: float) -> bool:

@@ -2,8 +2,9 @@
 
 Events: ``hello`` (the position the stream starts at), ``values`` (changed latest values), ``reset`` (too much has
 changed: load the resources again and go on listening), ``notice`` (a crash on a device; where to look is read through
-the custody log), ``bye`` (the server or the key ends; come back with the last
-id). A comment line keeps quiet connections open. ``Last-Event-ID`` resumes without a gap.
+the custody log), ``bye`` (the server or the key ends; come back with the last id). A comment line keeps quiet
+connections open. ``Last-Event-ID`` resumes without a gap: an id never stands for more than was sent up to that event,
+so only the last event of a frame has the frame's own.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ async def stream(
 async def _events(parts: Services, caller: Caller, header: str | None, mailbox: Mailbox) -> AsyncIterator[str]:
     pause_s = parts.settings.stream_frame_ms / 1000
     try:
-        yield f"retry: {RETRY_MS}\n" + _event("hello", Frame(mailbox.position, []), parts)
+        yield f"retry: {RETRY_MS}\n" + _event("hello", Frame(mailbox.taken, []), parts)
         while True:
             filled = await mailbox.wait(parts.settings.stream_heartbeat_s)
             if mailbox.ended or not await _still_admitted(parts, header):
@@ -67,14 +68,16 @@ async def _events(parts: Services, caller: Caller, header: str | None, mailbox: 
             if not filled:
                 yield ": still here\n\n"
                 continue
-            frame = mailbox.take()
-            for notice in frame.notices if await _may_hear(parts, caller, frame) else ():
-                yield _notice(frame.position, notice, parts)
-            if frame.reset or frame.values:
+            before, frame = mailbox.taken, mailbox.take()
+            more = frame.reset or bool(frame.values)
+            notices = frame.notices if await _may_hear(parts, caller, frame) else ()
+            for left, notice in zip(range(len(notices) - 1, -1, -1), notices, strict=True):
+                yield _notice(before if left or more else frame.position, notice, parts)
+            if more:
                 yield _event("reset" if frame.reset else "values", frame, parts)
             # values that arrive meanwhile wait in the mailbox, the newest of each only
             await asyncio.sleep(pause_s)
-        yield _event("bye", Frame(mailbox.position, []), parts)
+        yield _event("bye", Frame(mailbox.taken, []), parts)
     finally:
         parts.hub.leave(caller.tenant_id, mailbox)
         parts.seats.give_back(caller.key_id)

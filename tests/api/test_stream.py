@@ -96,6 +96,35 @@ def test_resume_after_a_break_misses_nothing_even_over_a_restart(fleet: Fleet) -
         assert sorted(values(next(heard))) == [("Car 1", SPEED.path, 2.0), ("Car 2", SPEED.path, 3.0)]
 
 
+def test_a_stream_that_ends_before_its_values_loses_none_of_them(fleet: Fleet) -> None:
+    """No id stands for more than was sent: whoever hears only ``hello``, or ``bye``, comes back for the rest."""
+    key = fleet.key("north")
+    with running(api_settings(fleet)) as server, server.client(key) as client:
+        with client.stream("GET", "/api/v1/stream") as stream:
+            begin = next(events(stream)).id
+        fleet.latest("north-1", SPEED.number, NOW, 1.0)
+        with client.stream("GET", "/api/v1/stream", headers={"Last-Event-ID": begin}) as stream:
+            begin = next(events(stream)).id
+        with client.stream("GET", "/api/v1/stream", headers={"Last-Event-ID": begin}) as stream:
+            heard = events(stream)
+            assert next(heard).name == "hello"
+            assert values(next(heard)) == [("Car 1", SPEED.path, 1.0)]
+
+
+def test_no_place_to_come_back_to_lies_behind_what_still_waits() -> None:
+    mailbox = Mailbox(Interest(), 10, position=100)
+    mailbox.put([{"asset": "a", "signal": "x", "measured_at": 1}], 140)
+    assert mailbox.taken == 100, "hello is said before the values are"
+    assert mailbox.take().position == mailbox.taken == 140
+    mailbox.put((), 150)
+    assert mailbox.taken == 150, "nothing waits: a quiet client need not go back"
+    mailbox.notify([{"asset": "a"}])
+    mailbox.put((), 160)
+    mailbox.reset(170)
+    mailbox.end()
+    assert mailbox.taken == 150, "the farewell is said instead of the notice and the reset"
+
+
 def test_what_commits_late_is_not_missed(fleet: Fleet, server: Server) -> None:
     """A transaction that began before others and commits after them: a stream ordered by any column would lose it."""
     with server.client(fleet.key("north")) as client, client.stream("GET", "/api/v1/stream") as stream:
