@@ -18,7 +18,7 @@ _FINDING: Final[dict[str, Any]] = {
     "signal": "Vehicle.Powertrain.CombustionEngine.EngineCoolant.Temperature", "unit": "Celsius", "opened_at": AT,
     "last_at": AT, "closed_at": None, "severity": 2, "score": 7.5, "threshold": 4.0, "observed": 118.5,
     "expected_low": 84.0, "expected_high": 96.0, "probability": 1e-6, "readings": 31, "readings_lost": False,
-    "revision": 1, "advice": "Look at the coolant's level.", "alert": ALERT_ID,
+    "revision": 1, "advice": "Look at the coolant's level.", "corrections": 0, "retracted_at": None, "alert": ALERT_ID,
 }  # fmt: skip
 _ALERT: Final[dict[str, Any]] = {
     "alert_id": ALERT_ID, "asset": "Car 1", "device": "car-001", "cause": "cooling", "state": "new", "resolution": None,
@@ -59,6 +59,8 @@ class FindingShape(Shape):
     readings_lost: bool = Field(description="readings of this time came too late to be judged")
     revision: int
     advice: str
+    corrections: int = Field(description="how often readings that came late changed it")
+    retracted_at: datetime | None = Field(description="since when readings that came late contradict it")
     alert: str | None = Field(description="the alert that it belongs to; null for some moments after it was found")
 
 
@@ -129,7 +131,8 @@ class Believed(Shape):
 
 
 class SimilarCase(Shape):
-    """An alert of the same cause that was resolved."""
+    """An alert of the same cause that was resolved. ``distance``: 0 when the same signals carried it to the same share,
+    1 when others did."""
 
     alert_id: str
     asset: str | None
@@ -137,6 +140,21 @@ class SimilarCase(Shape):
     resolution: Resolution
     resolved_at: datetime
     note: str
+    distance: float
+
+
+class Correction(Shape):
+    """What readings that came late changed of a finding; the last five are what it had said, null where nothing."""
+
+    kind: str = Field(description="added, amended, restored or retracted")
+    revision: int
+    reason: str
+    corrected_at: datetime
+    opened_at: datetime | None
+    closed_at: datetime | None
+    severity: int | None
+    score: float | None
+    observed: float | None
 
 
 class Explanation(Shape):
@@ -153,12 +171,14 @@ class Explanation(Shape):
             "detector": "coolant-own-past", "confirmed": 8, "wrong": 2, "unclear": 1, "precision": 0.8,
             "sureness": 0.75,
         },
-        similar=[],
+        similar=[], also=[], corrections=[],
     )  # fmt: skip
 
     finding: FindingShape
     contributions: list[Contribution]
     around: Around
+    also: list[Around] = Field(description="the other signals that the detector looked at, in the same time")
+    corrections: list[Correction]
     peers: Peers | None
     believed: Believed
     similar: list[SimilarCase]

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from psycopg.rows import DictRow
+from psycopg.types.json import Jsonb
 
 from api.queries.pool import Connection
 
@@ -13,19 +14,22 @@ _COLUMNS: Final = (
     "f.finding_id, f.asset, f.device, f.signal, f.unit, f.deployment AS detector, f.detector AS method,"
     " f.deployment_version AS version, f.cause, f.opened_at, f.last_at, f.closed_at, f.severity, f.score, f.threshold,"
     " f.observed, f.expected_low, f.expected_high, f.probability, f.readings, f.readings_lost, f.revision, f.advice,"
-    " l.alert_id AS alert"
+    " f.corrections, f.retracted_at, l.alert_id AS alert"
 )
 LIST: Final = f"""
 SELECT {_COLUMNS} FROM findings f LEFT JOIN alert_findings l USING (finding_id)
 WHERE (%(asset)s::text IS NULL OR f.asset = %(asset)s) AND (%(cause)s::text IS NULL OR f.cause = %(cause)s)
     AND (%(detector)s::text IS NULL OR f.deployment = %(detector)s) AND f.severity >= %(severity)s
     AND f.opened_at >= %(from)s AND f.opened_at < %(to)s AND (NOT %(running)s OR f.closed_at IS NULL)
+    AND (%(retracted)s OR f.retracted_at IS NULL)
     AND (%(before)s::timestamptz IS NULL OR (f.opened_at, f.finding_id) < (%(before)s, %(before_id)s::text))
 ORDER BY f.opened_at DESC, f.finding_id DESC LIMIT %(limit)s
 """
 ONE: Final = f"""
-SELECT {_COLUMNS}, f.contributions, f.regime, f.asset_id, f.signal_number, a.kind
-FROM findings f LEFT JOIN alert_findings l USING (finding_id) LEFT JOIN assets a ON a.asset_id = f.asset_id
+SELECT {_COLUMNS}, f.contributions, f.regime, f.asset_id, f.signal_number, a.kind, r.signals
+FROM findings f
+JOIN finding_rows r USING (finding_id) LEFT JOIN alert_findings l USING (finding_id)
+LEFT JOIN assets a ON a.asset_id = f.asset_id
 WHERE f.finding_id = %s
 """
 PEERS: Final = """
@@ -40,11 +44,28 @@ FROM (SELECT b.asset_id, scaled(sum(w.sum_units), max(s.exponent)) / sum(w.n) AS
       WHERE w.signal = %(signal)s AND w.width_s = %(width_s)s AND w.starts_at >= %(from)s AND w.starts_at < %(to)s
       GROUP BY b.asset_id) m
 """
+CORRECTIONS: Final = """
+SELECT kind, revision, reason, corrected_at, (before ->> 'opened_at')::timestamptz AS opened_at,
+       (before ->> 'closed_at')::timestamptz AS closed_at, (before ->> 'severity')::integer AS severity,
+       (before ->> 'score')::double precision AS score, (before ->> 'observed')::double precision AS observed
+FROM finding_corrections WHERE finding_id = %s ORDER BY revision DESC LIMIT 20
+"""
 SIMILAR: Final = """
-SELECT r.alert_id, r.asset, r.detector, r.resolution, r.resolved_at, e.note
-FROM alerts r JOIN alert_events e ON e.alert_id = r.alert_id AND e.event_no = r.event_no
-WHERE r.state = 'resolved' AND r.cause = %(cause)s AND r.alert_id <> coalesce(%(alert)s::text, '')
-ORDER BY r.detector = %(detector)s DESC, r.resolved_at DESC, r.alert_id LIMIT 5
+SELECT r.alert_id, r.asset, r.detector, r.resolution, r.resolved_at, e.note, n.distance
+FROM (SELECT * FROM alerts WHERE state = 'resolved' AND cause = %(cause)s AND alert_id <> coalesce(%(alert)s::text, '')
+      ORDER BY resolved_at DESC LIMIT 500) r
+JOIN alert_events e ON e.alert_id = r.alert_id AND e.event_no = r.event_no
+LEFT JOIN finding_rows f ON f.finding_id = r.finding_id
+LEFT JOIN assets a ON a.asset_id = f.asset_id
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(abs(coalesce(x.share, 0) - coalesce(y.share, 0))) / 2, 1) AS distance
+    FROM (SELECT (p ->> 0)::integer AS signal, (p ->> 1)::double precision AS share
+          FROM jsonb_array_elements(f.contributions) p) x
+    FULL JOIN (SELECT (p ->> 0)::integer AS signal, (p ->> 1)::double precision AS share
+               FROM jsonb_array_elements(%(shares)s::jsonb) p) y USING (signal)) n
+ORDER BY r.detector = %(detector)s DESC, a.kind IS NOT DISTINCT FROM %(kind)s::text DESC, n.distance,
+    r.resolved_at DESC, r.alert_id
+LIMIT 5
 """
 
 
@@ -70,6 +91,15 @@ async def read_peers(
 
 
 async def similar_cases(connection: Connection, finding: DictRow) -> list[DictRow]:
-    """Resolved alerts of the same cause, this detector's first, newest first."""
-    values = {"cause": finding["cause"], "alert": finding["alert"], "detector": finding["detector"]}
+    """Resolved alerts of the same cause: this detector's first, then of assets of the kind, the nearest by what carried
+    it (0: the same signals to the same share, 1: others), the newest."""
+    values = {
+        "cause": finding["cause"], "alert": finding["alert"], "detector": finding["detector"], "kind": finding["kind"],
+        "shares": Jsonb(finding["contributions"]),
+    }  # fmt: skip
     return await (await connection.execute(SIMILAR, values)).fetchall()
+
+
+async def read_corrections(connection: Connection, finding_id: str) -> list[DictRow]:
+    """What late readings changed of it and what it had said before, newest first."""
+    return await (await connection.execute(CORRECTIONS, (finding_id,))).fetchall()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query
 
 from api.errors import BadQuestion, NotFound
 from api.queries.alerts import read_record
-from api.queries.findings import list_findings, read_peers, show_finding, similar_cases
+from api.queries.findings import list_findings, read_corrections, read_peers, show_finding, similar_cases
 from api.queries.pool import Connection
 from api.queries.windows import list_windows
 from api.questions import EARLIEST, make_cursor, read_cursor, time_range
@@ -20,6 +20,7 @@ from api.shapes_alerts import (
     Band,
     Believed,
     Contribution,
+    Correction,
     ExplainPoint,
     Explanation,
     Findings,
@@ -37,6 +38,9 @@ MOST_PAD: Final = timedelta(days=2)
 """How much of the signal is shown on each side of a finding: as much as it lasted, within these."""
 
 MOST_POINTS: Final = 600
+MOST_ALSO: Final = 5
+"""Signals shown beside the one that carried most."""
+
 RANGE_S: Final = 366 * 86_400
 """Longest range of one question about findings; without limits it is the last hour of nothing but a week."""
 
@@ -51,6 +55,7 @@ async def findings(
     detector: Annotated[str | None, Query(max_length=200)] = None,
     severity: Annotated[int, Query(ge=1, le=4, description="at least this")] = 1,
     running: Annotated[bool, Query(description="only what is not over")] = False,
+    retracted: Annotated[bool, Query(description="also what readings that came late contradict")] = False,
     limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
 ) -> Findings:  # fmt: skip
     """Findings that began in [from, to), newest first; without limits those of the last seven days."""
@@ -59,7 +64,8 @@ async def findings(
     before, before_id = _before(cursor) or (None, None)
     values = {
         "asset": asset, "cause": cause, "detector": detector, "severity": severity, "running": running,
-        "from": asked.start, "to": asked.end, "before": before, "before_id": before_id, "limit": limit + 1,
+        "from": asked.start, "to": asked.end, "before": before, "before_id": before_id, "retracted": retracted,
+        "limit": limit + 1,
     }  # fmt: skip
     async with parts.store.transaction(caller.tenant_id) as connection:
         rows = await list_findings(connection, values)
@@ -76,17 +82,22 @@ async def explain(parts: Parts, caller: TelemetryCaller, finding_id: FindingId) 
         row = await show_finding(connection, finding_id)
         if row is None:
             raise NotFound("no_such_finding", f"there is no finding {finding_id}")
-        around = await _around(connection, row)
+        around = await _around(connection, row, row["signal_number"])
+        others = [number for number in row["signals"] if number != row["signal_number"]][:MOST_ALSO]
+        also = [await _around(connection, row, number) for number in others]
         peers = None
         if row["asset_id"] is not None:
             peers = await read_peers(connection, row, around.width_s, row["opened_at"], _end(row, around.width_s))
         record = await read_record(connection, row["detector"])
         similar = await similar_cases(connection, row)
+        corrections = await read_corrections(connection, finding_id)
     judged = record.confirmed + record.wrong
     return Explanation(
         finding=FindingShape(**row),
         contributions=[_contribution(number, share) for number, share in row["contributions"]],
         around=around,
+        also=also,
+        corrections=[Correction(**one) for one in corrections],
         peers=None if peers is None else Peers(**peers),
         believed=Believed(
             detector=row["detector"], confirmed=record.confirmed, wrong=record.wrong, unclear=record.unclear,
@@ -96,20 +107,22 @@ async def explain(parts: Parts, caller: TelemetryCaller, finding_id: FindingId) 
     )  # fmt: skip
 
 
-async def _around(connection: Connection, row: dict[str, Any]) -> Around:
-    opened, last = row["opened_at"], row["last_at"]
+async def _around(connection: Connection, row: dict[str, Any], number: int) -> Around:
+    """One signal of a finding, with what was expected if it is the one that carried most."""
+    opened, last, signal = row["opened_at"], row["last_at"], catalogue().by_number(number)
     pad = min(max(last - opened, LEAST_PAD), MOST_PAD)
     start, end = max(opened - pad, EARLIEST), last + pad
     width_s = next((width for width in ALL_WIDTHS_S if (end - start).total_seconds() <= width * MOST_POINTS), 86_400)
     windows: list[dict[str, Any]] = []
     if row["asset_id"] is not None:
         windows = await list_windows(
-            connection, row["asset_id"], row["signal_number"], width_s, start, end, (EARLIEST, -1), MOST_POINTS
+            connection, row["asset_id"], number, width_s, start, end, (EARLIEST, -1), MOST_POINTS
         )
     points = [ExplainPoint(at=one["starts_at"], min=one["min"], mean=one["mean"], max=one["max"]) for one in windows]
-    band = Band(low=row["expected_low"], high=row["expected_high"])
+    carried = number == row["signal_number"]
+    band = Band(low=row["expected_low"], high=row["expected_high"]) if carried else Band(low=None, high=None)
     return Around(
-        signal=row["signal"], unit=row["unit"], width_s=width_s, start=start, end=end, expected=band, points=points
+        signal=signal.path, unit=signal.unit, width_s=width_s, start=start, end=end, expected=band, points=points
     )
 
 

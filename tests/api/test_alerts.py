@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from psycopg.types.json import Jsonb
 
 from tests.api.fix_alerts import COOLANT, Watchroom
 from tests.api.fix_api import Fleet, Server
@@ -97,7 +98,21 @@ def test_a_finding_explains_itself(room: Watchroom, client: httpx.Client) -> Non
     assert told["believed"]["precision"] == 1.0
     (case,) = told["similar"]
     assert (case["asset"], case["resolution"], case["note"]) == ("Car 1", "true", "pump replaced")
+    assert case["distance"] == 0.0, "the same signal carried it"
+    assert told["also"] == told["corrections"] == []
+    several = [COOLANT.number, 25]
+    third = room.find(
+        "north-2", begun_s=600, signals=several, contributions=Jsonb([[several[0], 0.5], [several[1], 0.5]])
+    )
+    told = get(client, f"/findings/{third}")
+    assert [one["signal"] for one in told["also"]] == ["Vehicle.Powertrain.CombustionEngine.TPS"]
+    assert told["also"][0]["expected"] == {"low": None, "high": None}
+    assert [one["distance"] for one in told["similar"]] == [0.5]
     assert client.get(f"{V1}/findings/{'0' * 32}").status_code == 404
+    room.fleet.execute("UPDATE finding_rows SET retracted_at = now() WHERE finding_id = %s", third)
+    shown = [one["finding_id"] for one in get(client, "/findings")["items"]]
+    assert third not in shown and other in shown
+    assert third in [one["finding_id"] for one in get(client, "/findings", retracted="true")["items"]]
 
 
 def test_pages_and_filters(room: Watchroom, client: httpx.Client) -> None:

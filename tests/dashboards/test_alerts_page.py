@@ -14,6 +14,7 @@ from tests.dashboards.browser import Browser, find_browser
 PROGRAM = find_browser()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on PATH; install chromium to test the page")
 BODY = "document.body.innerText"
+THROTTLE = 25
 
 
 def press(browser: Browser, words: str) -> None:
@@ -32,7 +33,12 @@ def room(fleet: Fleet) -> Watchroom:
         "UPDATE alert_rows SET state = 'resolved', resolution = 'true', resolved_at = now(), event_no = event_no + 1,"
         " change_kind = 'moved', changed_by = 'key:k', change_note = 'thermostat replaced'"
     )
-    made.find(severity=3, last_at=made.begun + timedelta(minutes=9))
+    name = made.find(severity=3, last_at=made.begun + timedelta(minutes=9), signals=[COOLANT.number, THROTTLE])
+    fleet.execute(
+        "INSERT INTO finding_corrections (finding_id, revision, tenant_id, kind, reason, before) SELECT finding_id, 1,"
+        " tenant_id, 'amended', 'readings that came late changed what it says', jsonb_build_object('opened_at',"
+        " opened_at, 'closed_at', closed_at, 'observed', observed) FROM finding_rows WHERE finding_id = %s", name,
+    )  # fmt: skip
     for cause in ("fuel", "load", "speed"):
         made.find("north-2", cause=cause, begun_s=60)
     for minute in range(-9, 18):
@@ -40,6 +46,7 @@ def room(fleet: Fleet) -> Watchroom:
         hot = 1185 if 0 <= minute < 9 else 905 + minute
         for second in range(0, 60, 10):
             fleet.window("north-1", COOLANT.number, at + timedelta(seconds=second), (hot - 12, hot))
+            fleet.window("north-1", THROTTLE, at + timedelta(seconds=second), (280, 310))
         fleet.window("north-2", COOLANT.number, at, (880, 890))
     made.work()
     return made
@@ -67,8 +74,11 @@ def test_from_an_alert_to_its_cause_resolved_as_false_and_counted(
     for words in (
         "118.5 °C seen, 84.0 to 96.0 °C expected", "Look at the coolant's level.",
         "Meanwhile on 1 other asset of its kind", "thermostat replaced", "right in 1 of 1 judged alert",
+        "in the same time", "What late readings changed", "readings that came late changed what it says",
     ):  # fmt: skip
         assert words in page
+    drawn = browser.ask("[...document.querySelectorAll('canvas')].map(one => one.getAttribute('aria-label'))")
+    assert len(drawn) == 2 and "in the same time" in drawn[1], "every signal that the detector looked at"
     whole = room.rows("SELECT alert_id FROM alert_rows WHERE severity = 3")[0][0]
     for name, width, scheme in (("light", 1280, "light"), ("dark", 1280, "dark"), ("narrow", 360, "light")):
         browser.show(f"{server.base_url}/?one-{name}#/alerts/{whole}", width, 1_000, scheme)
