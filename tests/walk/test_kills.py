@@ -137,7 +137,7 @@ WITH said AS (
     WHERE device = ANY(%(devices)s) AND quality < 64 GROUP BY 1, 2, 3, 4
 ), held AS (
     SELECT device, signal, width_s, starts_at, n, mean * n AS total, min AS low, max AS high
-    FROM windows WHERE device = ANY(%(devices)s)
+    FROM windows WHERE device = ANY(%(devices)s) AND width_s IN (10, 60)  -- an hour may end during the run
 )
 SELECT * FROM said FULL JOIN held USING (device, signal, width_s, starts_at)
 WHERE (said.n = held.n AND said.low = held.low AND said.high = held.high
