@@ -14,7 +14,8 @@ DATASOURCE_UID = "fleetstream-postgres"
 DATASOURCE = {"type": "grafana-postgresql-datasource", "uid": DATASOURCE_UID}
 COLUMNS = 24
 GAP_MS = 180_000
-"""A line is not drawn over more than three minutes without a window: nothing came is shown as nothing."""
+"""Of lines through windows of one minute: none is drawn over more than three without one. Lines of a grouped time have
+their gaps from the query (``$__timeGroupAlias(…, NULL)``), since the distance of their points is the board's choice."""
 
 UNITS = {
     "km/h": "velocitykmh", "m/s": "velocityms", "rpm": "rotrpm", "Celsius": "celsius", "percent": "percent",
@@ -63,7 +64,7 @@ def lines(title: str, text: str, sql: str, unit: str = "", *, width: int = 12, b
     """Values over time with gaps shown as gaps."""
     custom = {
         "drawStyle": "bars" if bars else "line", "lineWidth": 1, "fillOpacity": 60 if bars else 8, "showPoints": "auto",
-        "pointSize": 3, "spanNulls": False, "insertNulls": False if bars else GAP_MS,
+        "pointSize": 3, "spanNulls": False, "insertNulls": False if bars or "$__timeGroup" in sql else GAP_MS,
         "stacking": {"mode": "normal" if bars else "none"},
     }  # fmt: skip
     options = {
@@ -134,14 +135,15 @@ def query_variable(name: str, label: str, sql: str, *, many: bool = False) -> di
 
 def board(
     uid: str, title: str, text: str, groups: Sequence[Sequence[Panel]], variables: Sequence[dict[str, Any]] = (),
-    *, since: str = "now-1h", refresh: str = "10s",
+    *, since: str = "now-1h", refresh: str = "10s", least: str = "10s",
 ) -> dict[str, Any]:  # fmt: skip
-    """A whole board. ``uid`` is fixed for ever: links and bookmarks hang on it."""
+    """A whole board. ``uid`` is fixed for ever: links and bookmarks hang on it. ``least``: no point of a line
+    stands for less time, so that a point narrower than a window is not taken for a gap."""
     return {
         "uid": uid, "title": title, "description": text, "tags": ["fleetstream"], "schemaVersion": 39, "version": 1,
         "editable": True, "graphTooltip": 1, "timezone": "utc", "time": {"from": since, "to": "now"},
         "refresh": refresh, "annotations": {"list": []}, "links": [_menu()], "templating": {"list": list(variables)},
-        "panels": lay_out(groups),
+        "panels": [{**panel, "interval": least} for panel in lay_out(groups)],
     }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from dashboards.grafana.boards import BOARDS
 from dashboards.grafana.panels import DATASOURCE_UID, grafana_unit
 from dashboards.grafana.sync import GrafanaError, Server, compare, plan, sync
 from infra.cli.grafana import app
+from infra.enrol import Enrolment
 from tests.api.fix_api import RPM, SPEED, Fleet
 
 MADE = [make() for make in BOARDS]
@@ -38,15 +39,27 @@ each_panel = pytest.mark.parametrize(
 )
 
 
+KNOWN = {"$__timeFilter", "$__timeGroupAlias", "$__timeFrom", "$__interval", "$__interval_ms"}
+
+
 def plain(sql: str, **chosen: str) -> str:
-    """What Grafana's PostgreSQL data source sends for our macros, as documented, for the last hour."""
+    """What Grafana's PostgreSQL data source sends for our macros, as documented, for the last hour.
+
+    It knows no other macro, and it replaces ``$__interval`` also where a longer name begins with it. A variable
+    without a format of its own is quoted if it takes several values: here none goes without.
+    """
+    assert set(re.findall(r"\$__\w+", sql)) <= KNOWN
     sql = re.sub(r"\$__timeFilter\(([^)]+)\)", r"\1 BETWEEN now() - interval '1 hour' AND now()", sql)
     sql = re.sub(
-        r"\$__timeGroupAlias\(([^,]+), *\$__interval\)", r'floor(extract(epoch FROM \1) / 10) * 10 AS "time"', sql
-    )
-    sql = sql.replace("$__interval_ms", "10000").replace("$__interval_s", "10").replace("$__interval", "10s")
+        r"\$__timeGroupAlias\(([^,]+), *\$__interval(?:, (?:NULL|0))?\)",
+        r'floor(extract(epoch FROM \1) / 10) * 10 AS "time"', sql,
+    )  # fmt: skip
+    sql = re.sub(r"\$__timeFrom\(\)", "'" + (datetime.now(UTC) - timedelta(hours=1)).isoformat() + "'", sql)
+    sql = sql.replace("$__interval_ms", "10000").replace("$__interval", "10s")
     for name, value in chosen.items():
-        sql = sql.replace("${" + name + "}", value)
+        sql = sql.replace("${" + name + ":sqlstring}", "'" + value.replace("'", "''") + "'")
+        sql = sql.replace("${" + name + ":raw}", value)
+    assert "$" not in sql
     return sql
 
 
@@ -72,7 +85,12 @@ def test_a_panel_says_what_it_shows_in_which_unit_from_where(board: dict[str, An
     assert defaults["noValue"] == "–", "nothing is never shown as zero"
     assert defaults["unit"]
     if panel["type"] == "timeseries" and defaults["custom"]["drawStyle"] == "line":
-        assert not defaults["custom"]["spanNulls"] and defaults["custom"]["insertNulls"] > 0
+        assert not defaults["custom"]["spanNulls"]
+        sql = panel["targets"][0]["rawSql"]
+        if "$__timeGroup" in sql:  # points may be hours apart: only the query knows what is a gap
+            assert re.search(r"\$__interval, (NULL|0)\)", sql) and not defaults["custom"]["insertNulls"]
+        else:
+            assert "width_s = 60" in sql and defaults["custom"]["insertNulls"] > 60_000
 
 
 def test_every_unit_of_the_catalogue_has_a_grafana_unit() -> None:
@@ -112,10 +130,47 @@ def seeded(fleet: Fleet) -> Fleet:
     return fleet
 
 
+NORTH = {"tenant": "north", "asset": "Car 1", "signal": SPEED.path}
+
+
+def chosen_for(panel: dict[str, Any]) -> dict[str, str]:
+    """The board's variables; turbines belong to the other tenant."""
+    return NORTH | ({"tenant": "south"} if panel["title"] == "Power" else {})
+
+
+def answer_of(dsn: str, title: str, **chosen: str) -> list[tuple[Any, ...]]:
+    """Rows of the panel with this title."""
+    (panel,) = (panel for _, panel in PANELS if panel["title"] == title)
+    with psycopg.connect(dsn) as reader:
+        return reader.execute(plain(panel["targets"][0]["rawSql"], **chosen).encode()).fetchall()
+
+
+def test_tenants_and_the_platform_are_kept_apart(seeded: Fleet, role_dsn: Callable[[str], str]) -> None:
+    dsn = role_dsn(ROLE_READER)
+    assert answer_of(dsn, "Assets", **NORTH) == [(2,)]
+    seeded.enrol(Enrolment("south-9", "south", "Car 1", "car"), Enrolment("platform-api", "platform", "api", "process"))
+    seeded.latest("south-9", SPEED.number, datetime.now(UTC), 99.0)
+    assert answer_of(dsn, "Assets", **NORTH) == [(2,)]
+    assert [row[1] for row in answer_of(dsn, "Now", **NORTH)] == [52.0], "two tenants have a Car 1"
+    (tenants,) = MADE[0]["templating"]["list"]
+    with psycopg.connect(dsn) as reader:
+        assert ("platform",) not in reader.execute(tenants["query"].encode()).fetchall()
+
+
+def test_cores_after_a_gap_are_not_those_of_a_minute(seeded: Fleet, role_dsn: Callable[[str], str]) -> None:
+    """A process that was not measured for ten minutes and cost 120 s of them had 0.2 cores, not 2."""
+    start = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=30)
+    for minutes, seconds in ((0, 100), (1, 106), (11, 226)):
+        cpu = catalogue().by_number(9001)
+        seeded.window("north-2", 9001, start + timedelta(minutes=minutes), [round(seconds / cpu.resolution)], 60)
+    told = [row[2] for row in answer_of(role_dsn(ROLE_READER), "Processor") if row[1] == "Car 2"]
+    assert told == [None, pytest.approx(0.1), pytest.approx(0.2)]
+
+
 def test_every_panel_s_sql_answers_for_the_read_only_role(seeded: Fleet, role_dsn: Callable[[str], str]) -> None:
-    chosen = {"asset": "Car 1", "signal": SPEED.path}
     with psycopg.connect(role_dsn(ROLE_READER), autocommit=True) as reader:
         for board, panel in PANELS:
+            chosen = chosen_for(panel)
             answer = reader.execute(plain(panel["targets"][0]["rawSql"], **chosen).encode())
             columns = [column.name for column in answer.description or ()]
             rows = answer.fetchall()
@@ -126,7 +181,7 @@ def test_every_panel_s_sql_answers_for_the_read_only_role(seeded: Fleet, role_ds
                 assert override["matcher"]["options"] in columns, "a unit for a column that is not there"
         for board in MADE:
             for variable in board["templating"]["list"]:
-                assert reader.execute(plain(variable["query"], **chosen).encode()).fetchall()
+                assert reader.execute(plain(variable["query"], **NORTH).encode()).fetchall()
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute("DELETE FROM packet_rows")
 

@@ -7,17 +7,18 @@ from typing import Any
 from dashboards.grafana.panels import board, lines, number, rows
 
 RATE = """
-SELECT $__timeGroupAlias(stored_at, $__interval), sum(samples)::double precision / $__interval_s AS "samples per second"
-FROM packets WHERE $__timeFilter(stored_at) AND $__timeFilter(received_at) GROUP BY 1 ORDER BY 1
+SELECT $__timeGroupAlias(stored_at, $__interval, 0), sum(samples) * 1000.0 / $__interval_ms AS "samples per second"
+FROM packets WHERE $__timeFilter(stored_at) AND received_at > $__timeFrom()::timestamptz - interval '2 days'
+GROUP BY 1 ORDER BY 1
 """
 STORE = """
-SELECT $__timeGroupAlias(received_at, $__interval),
+SELECT $__timeGroupAlias(received_at, $__interval, NULL),
        percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM stored_at - received_at)) AS median,
        percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM stored_at - received_at)) AS p95
 FROM packets WHERE $__timeFilter(received_at) GROUP BY 1 ORDER BY 1
 """
 LATENESS = """
-SELECT $__timeGroupAlias(received_at, $__interval),
+SELECT $__timeGroupAlias(received_at, $__interval, NULL),
        percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM received_at - last_at)) AS median,
        percentile_cont(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM received_at - last_at)) AS p95
 FROM packets WHERE $__timeFilter(received_at) AND clock_trusted GROUP BY 1 ORDER BY 1
@@ -40,8 +41,9 @@ WHERE $__timeFilter(received_at) ORDER BY 1 DESC LIMIT 200
 """
 CPU = """
 SELECT starts_at AS time, asset AS metric,
-       greatest(0, max - lag(max) OVER (PARTITION BY asset ORDER BY starts_at)) / 60 AS cores
-FROM windows WHERE signal = 'Process.CpuSeconds' AND width_s = 60 AND $__timeFilter(starts_at) ORDER BY 1
+       greatest(0, max - lag(max) OVER earlier) / extract(epoch FROM starts_at - lag(starts_at) OVER earlier) AS cores
+FROM windows WHERE signal = 'Process.CpuSeconds' AND width_s = 60 AND $__timeFilter(starts_at)
+WINDOW earlier AS (PARTITION BY tenant, asset ORDER BY starts_at) ORDER BY 1
 """
 MEMORY = """
 SELECT starts_at AS time, asset AS metric, max AS bytes
@@ -64,7 +66,7 @@ def make() -> dict[str, Any]:
             [number("Since the last row", "Age of the newest stored packet. Grows when nothing is stored.", BEHIND, "s",
                     steps=slow)],
             [
-                lines("Stored", "Samples that became rows.", RATE, "samples/s"),
+                lines("Stored", "Samples that became rows, at most two days after receipt.", RATE, "samples/s"),
                 lines("Receipt to row", "From the gateway's stamp to the committed row.", STORE, "s"),
                 lines("Lateness", "From the packet's newest sample to its receipt: links, backlogs, flat batteries.",
                       LATENESS, "s"),
