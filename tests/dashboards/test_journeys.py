@@ -44,9 +44,10 @@ def test_a_corrected_window_says_what_it_said_and_why(
         fleet.window("north-1", SPEED.number, start + timedelta(seconds=10 * window), (5_000, 5_200, 5_400))
     fleet.latest("north-1", SPEED.number, now, 54.0)
     late = start + timedelta(minutes=7)
+    corrected = start + timedelta(seconds=50)
     place = {
         "device_key": fleet.devices["north-1"], "signal": SPEED.number, "width_s": 10,
-        "starts_at": start + timedelta(seconds=50),
+        "starts_at": corrected,
     }  # fmt: skip
     fleet.execute(
         "UPDATE window_aggregates SET late_minutes = %s, publications = 2 WHERE device_key = %s AND signal = %s"
@@ -66,7 +67,7 @@ def test_a_corrected_window_says_what_it_said_and_why(
     browser.wait_for(f"{CORRECTED}?.innerText.includes('1 window corrected by late data')")
     browser.ask(f"{CORRECTED}.querySelector('summary').click()")
     told = browser.ask(f"{CORRECTED}.innerText")
-    assert f"{place['starts_at']:%H:%M:%S} to {place['starts_at'] + timedelta(seconds=10):%H:%M:%S}" in told
+    assert f"{corrected:%H:%M:%S} to {corrected + timedelta(seconds=10):%H:%M:%S}" in told
     assert "first said 51.0 km/h from 2 samples" in told and "now 52.0 km/h from 3" in told
     assert f"packets arrived late, at {late:%H:%M}." in told
     browser.photograph(pictures / "corrected.png")

@@ -51,7 +51,7 @@ def test_pages_that_are_left_are_let_go(fleet: Fleet, server: Server, browser: B
         "#/ledger": "document.querySelector('.tiles, .notice')",
         "#/fleet": "document.querySelectorAll('table.fleet tbody tr').length === 3",
     }
-    looks = []
+    looks: list[Look] = []
     for _ in range(ROUNDS):
         for page, there in seen.items():
             browser.ask(f"location.hash = {page!r}")
