@@ -102,7 +102,7 @@ def test_a_finding_explains_itself(room: Watchroom, client: httpx.Client) -> Non
     assert told["also"] == told["corrections"] == []
     several = [COOLANT.number, 25]
     third = room.find(
-        "north-2", begun_s=600, signals=several, contributions=Jsonb([[several[0], 0.5], [several[1], 0.5]])
+        "north-2", begun_s=-600, signals=several, contributions=Jsonb([[several[0], 0.5], [several[1], 0.5]])
     )
     told = get(client, f"/findings/{third}")
     assert [one["signal"] for one in told["also"]] == ["Vehicle.Powertrain.CombustionEngine.TPS"]
