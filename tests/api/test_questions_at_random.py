@@ -15,6 +15,7 @@ import httpx
 
 from tests.api.fix_api import SPEED, Fleet, Server, api_settings, running
 from tests.api.fix_letters import Post, post
+from tests.api.published import breaks
 
 __all__ = ["post"]
 
@@ -92,7 +93,10 @@ def test_no_question_breaks_the_service_or_its_schema(fleet: Fleet, post: Post) 
                     assert kind == "application/problem+json" and answer.json()["status"] == answer.status_code, said
                 elif answer.status_code not in (204, 304):
                     assert str(answer.status_code) in known, said
-                    assert kind in known[str(answer.status_code)].get("content", {}), said
+                    shapes = known[str(answer.status_code)].get("content", {})
+                    assert kind in shapes, said
+                    if kind == "application/json":
+                        assert list(breaks(schema, shapes[kind]["schema"], answer.json())) == [], said
                     asked.add(path)
     assert len(asked) >= 20, sorted(asked)
 
@@ -107,3 +111,12 @@ def test_every_operation_has_examples_and_names_its_errors(server: Server) -> No
             assert "application/problem+json" in operation["responses"]["422"]["content"], (method, path)
     for name in ("FeedPacket", "SignalReading", "AssetGroup", "Import", "NewMembers", "DeadLetter", "Resubmission"):
         assert shapes[name]["examples"], name
+
+
+def test_the_check_of_answers_can_fail() -> None:
+    moment = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}
+    schema = {"type": "object", "required": ["at"], "properties": {"at": moment, "n": {"type": "integer"}}}
+    right = {"at": "2026-11-21T12:00:00Z", "n": 1}
+    assert list(breaks({}, schema, right)) == []
+    for wrong in ({"n": 1}, {**right, "at": "2026-11-21T12:00:00"}, {**right, "n": True}, {**right, "x": 1}, []):
+        assert list(breaks({}, schema, wrong)), wrong
