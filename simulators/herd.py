@@ -130,7 +130,8 @@ class Herd:
 def rpm_at(speed: Floats, gear: NDArray[np.int64]) -> Floats:
     """``engine.rpm_at`` for arrays."""
     ratio = np.asarray(engine.RATIOS)[gear]
-    return np.maximum(engine.IDLE_RPM, speed / engine.WHEEL_M * ratio * engine.FINAL_DRIVE * 30 / np.pi)
+    turning: Floats = speed / engine.WHEEL_M * ratio * engine.FINAL_DRIVE * 30 / np.pi
+    return np.maximum(engine.IDLE_RPM, turning)
 
 
 def full_torque(rpm: Floats) -> Floats:

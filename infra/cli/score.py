@@ -10,6 +10,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def score(
     """Score every published data set that is there; parameters are fixed, the same for all series."""
     if not data.is_dir():
         raise SetupError(f"There is no folder {data}; name the folder of the data sets with --data")
-    parts = {
+    parts: dict[str, Callable[[Path, int], Any]] = {
         "nab": _nab, "skab": _skab, "gearbox": _gearbox, "drives": _drives, "fleet": partial(_fleet, months=months),
         "cmapss": _cmapss, "cuts": _cuts,
     }  # fmt: skip

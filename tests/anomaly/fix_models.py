@@ -47,6 +47,9 @@ def samples(device: int, told: dict[int, Floats], first_s: int, packet_s: int = 
     return ordered
 
 
+NOTHING = np.zeros((0, 2), np.int64)
+
+
 @cache
 def trained(seconds: int = 5_400, seed: int = 1, loud: bool = False) -> Model:
     """Three cars; ``loud``: a threshold so low that healthy cars are called."""
@@ -54,13 +57,13 @@ def trained(seconds: int = 5_400, seed: int = 1, loud: bool = False) -> Model:
     fleet = {car: rows_of(SHAPE, samples(car, driven(car, 0, seconds), 0), WAIT_MS) for car in (1, 2, 3)}
     rows = {}
     for car, readings in fleet.items():
-        early = healthy(within(readings, T0, split_ms, np.zeros((0, 2))))
+        early = healthy(within(readings, T0, split_ms, NOTHING))
         rows[car] = early.values[fitting.choose(early, 900, (seed, car))]
     detector, inputs = fitting.fit(RECIPE, rows)
     if loud:
-        detector = replace(detector, threshold=0.05)  # type: ignore[call-arg]
+        detector = replace(detector, threshold=0.05)  # type: ignore[type-var]
     deployment = RECIPE.call.deployment(RECIPE.name, RECIPE.kind, detector, RECIPE.signals)
-    late = [within(readings, split_ms, 2**42, np.zeros((0, 2))) for readings in fleet.values()]
+    late = [within(readings, split_ms, 2**42, NOTHING) for readings in fleet.values()]
     score = joined(RECIPE.faults, [try_out(deployment, RECIPE.faults, one) for one in late])
     training = Training(
         T0,

@@ -123,9 +123,9 @@ def test_at_each_time_at_most_one_model_judges(steps: list[tuple[str, str, int]]
             made.append(Change(number, name, letter, live, clock))
     found = generations(made)
     for name, stack in stacks.items():
-        mine = [one for one in found if one.name == name]
-        assert all(one.until_ms <= other.since_ms for one, other in pairwise(mine))
-        assert [one.model for one in mine if one.until_ms == FOREVER] == stack[-1:]
+        theirs = [one for one in found if one.name == name]
+        assert all(one.until_ms <= other.since_ms for one, other in pairwise(theirs))
+        assert [one.model for one in theirs if one.until_ms == FOREVER] == stack[-1:]
     assert len(found) <= 16 and era(made) == 0
 
 

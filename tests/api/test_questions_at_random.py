@@ -118,5 +118,12 @@ def test_the_check_of_answers_can_fail() -> None:
     schema = {"type": "object", "required": ["at"], "properties": {"at": moment, "n": {"type": "integer"}}}
     right = {"at": "2026-11-21T12:00:00Z", "n": 1}
     assert list(breaks({}, schema, right)) == []
-    for wrong in ({"n": 1}, {**right, "at": "2026-11-21T12:00:00"}, {**right, "n": True}, {**right, "x": 1}, []):
+    wrongs: tuple[Any, ...] = (
+        {"n": 1},
+        {**right, "at": "2026-11-21T12:00:00"},
+        {**right, "n": True},
+        {**right, "x": 1},
+        [],
+    )
+    for wrong in wrongs:
         assert list(breaks({}, schema, wrong)), wrong

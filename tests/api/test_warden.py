@@ -126,8 +126,8 @@ def test_what_late_readings_contradict_is_taken_back_with_its_reason_and_people_
     stands = room.rows("SELECT cause, state, resolution, holding FROM alert_rows ORDER BY cause")
     assert stands == [("battery", "resolved", "true", 0), ("cooling", "retracted", None, 0)]
     notes = {(one.cause, one.kind): one.note for one in room.steps()}
-    assert notes["cooling", "retracted"].endswith("readings that came late contradict it")
-    assert notes["battery", "amended"].endswith("readings that came late contradict it")
+    assert notes["cooling", StepKind.RETRACTED].endswith("readings that came late contradict it")
+    assert notes["battery", StepKind.AMENDED].endswith("readings that came late contradict it")
     assert room.rows("SELECT finding_id, resolution FROM alert_labels") == [(judged, "true")]
     room.find()
     room.fleet.execute("UPDATE finding_rows SET retracted_at = NULL WHERE finding_id = %s", first)

@@ -35,7 +35,7 @@ def photograph(browser: Browser, address: str, folder: Path, wanted: tuple[str, 
     browser.wait_for("document.querySelectorAll('table tbody tr').length > 1")
     written = []
     for name in wanted or (*PAGES, *FIRST):
-        page = "#/map" if name == "region" else f"#/{name}"
+        page: str | None = "#/map" if name == "region" else f"#/{name}"
         if name in FIRST:
             browser.show("about:blank")
             browser.show(f"{base}?list-{name}{FIRST[name][0]}")

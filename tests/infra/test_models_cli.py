@@ -52,7 +52,7 @@ def test_the_life_of_a_model_from_the_command_line(room: Room, run: Run) -> None
     assert (row["state"], row["file"], row["drifting"]) == ("live", "ok", 0)
 
     model = room.registry.shelf.get(name)
-    deaf, _ = room.registry.register(replace(model, detector=replace(model.detector, threshold=1e6)))  # type: ignore[call-arg]
+    deaf, _ = room.registry.register(replace(model, detector=replace(model.detector, threshold=1e6)))  # type: ignore[type-var]
     refused = run("promote", deaf[:9])
     assert refused.exit_code == command.EXIT_WORSE and "is found in 0 of 3" in refused.stdout
     assert "nothing was changed" in refused.stderr and run("list").stdout.count(" live ") == 1

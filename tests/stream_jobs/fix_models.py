@@ -31,7 +31,8 @@ SCALES = {COOLANT: (-1, 5), AIR: (-2, 1), SPEED: (-2, 1), AMBIENT: (-1, 5)}
 
 def packets(device: Device, car: int, first_s: int, seconds: int, hot_from_s: int = 10**9) -> list[Frame]:
     """A drive, one packet a minute."""
-    told, frames = driven(car, first_s, seconds, hot_from_s), []
+    told = driven(car, first_s, seconds, hot_from_s)
+    frames: list[Frame] = []
     for start in range(0, seconds, 60):
         blocks = []
         for signal, (exponent, step) in SCALES.items():

@@ -35,12 +35,14 @@ def blocks(wanted: Wanted, cuts: int) -> pd.DataFrame:
         for at in range(0, len(frames), size)
         for batch in cut(plan, wanted, 0, whole.slice(at, size).combine_chunks().to_batches())
     ]
-    return pa.Table.from_batches(made).to_pandas()
+    found: pd.DataFrame = pa.Table.from_batches(made).to_pandas()
+    return found
 
 
 def by_day(frame: pd.DataFrame, work: Any) -> pd.DataFrame:
     groups = frame.sample(frac=1.0, random_state=1).groupby(["device", "day"])
-    return pd.concat([work(key, group) for key, group in groups])
+    found: pd.DataFrame = pd.concat([work(key, group) for key, group in groups])
+    return found
 
 
 def test_blocks_hold_every_reading_once_in_log_order_however_the_log_is_cut() -> None:
