@@ -60,7 +60,8 @@ def keep_history(stack: Stack, now: datetime) -> Kept:
 
     settings = stack.settings
     days = retention_days(settings)
-    done = Compactor(stack.dsn(ROLE_SINK)).run(int(now.timestamp() * 1_000), settings.compact_after_s)
+    delay_s = settings.compact_after_s
+    done = Compactor(stack.dsn(ROLE_SINK)).run(int(now.timestamp() * 1_000), delay_s, rest_s=delay_s // 2)
     if done.busy:
         return Kept((), (), 0, 0, 0, 0, busy=True)
     expired = expire(stack.superuser_dsn, settings.schema_name, now, days)

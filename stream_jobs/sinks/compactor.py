@@ -37,11 +37,12 @@ DEVICES: Final = "SELECT device_key FROM devices ORDER BY device_key"
 BOUNDS: Final = """
 SELECT floor(extract(epoch FROM first_at) * 1000)::bigint FROM packet_rows
 WHERE device_key = %(device)s AND first_at < at_ms(%(before)s) AND received_at < at_ms(%(settled)s)
+    AND (%(rested)s::bigint IS NULL OR stored_at < at_ms(%(rested)s))
 ORDER BY first_at OFFSET %(at)s LIMIT 1"""
 TAKE: Final = """
 WITH gone AS (
     DELETE FROM packet_rows WHERE device_key = %(device)s AND first_at >= at_ms(%(from)s) AND first_at < at_ms(%(to)s)
-        AND received_at < at_ms(%(settled)s)
+        AND received_at < at_ms(%(settled)s) AND (%(rested)s::bigint IS NULL OR stored_at < at_ms(%(rested)s))
     RETURNING *
 ), told AS (
     INSERT INTO feed_horizons AS f (tenant_id, gone_to)
@@ -87,11 +88,17 @@ class Compactor:
         self._limit = packets_at_once
         self._tell = on_devices or (lambda done, of: None)
 
-    def run(self, now_ms: int, delay_s: int, stop: Callable[[], bool] = lambda: False) -> Compacted:
+    def run(
+        self, now_ms: int, delay_s: int, stop: Callable[[], bool] = lambda: False, rest_s: int | None = None
+    ) -> Compacted:
         """Compact packets that begin in a ten minutes older than ``delay_s`` and came more than half of it ago: what a
-        device sends together after a time offline is compacted together."""
-        before_ms = (now_ms - delay_s * 1000) // SLOT_MS * SLOT_MS
-        settled_ms = now_ms - delay_s * 500
+        device sends together after a time offline is compacted together. ``rest_s``: and that were stored longer ago
+        than that, however old they were by then, so that readers of the feed get to them before they leave it."""
+        asked = {
+            "before": (now_ms - delay_s * 1000) // SLOT_MS * SLOT_MS,
+            "settled": now_ms - delay_s * 500,
+            "rested": None if rest_s is None else now_ms - rest_s * 1000,
+        }
         done = Compacted()
         try:
             with connect(self._dsn) as connection:
@@ -102,16 +109,17 @@ class Compactor:
                     return done
                 devices = [int(row[0]) for row in connection.execute(DEVICES).fetchall()]
                 for at, device_key in enumerate(devices):
-                    while not stop() and self._step(connection, device_key, before_ms, settled_ms, done):
+                    while not stop() and self._step(connection, {**asked, "device": device_key}, done):
                         pass
                     self._tell(at + 1, len(devices))
         except psycopg.OperationalError as error:
             raise TryLater(f"the store did not answer ({type(error).__name__}); rows and blocks are whole") from error
         return done
 
-    def _step(self, connection: Connection, device_key: int, before_ms: int, settled_ms: int, done: Compacted) -> bool:
+    def _step(self, connection: Connection, asked: dict[str, int | None], done: Compacted) -> bool:
         """One transaction; False when nothing is left."""
-        asked = {"device": device_key, "before": before_ms, "settled": settled_ms}
+        device_key, before_ms = asked["device"], asked["before"]
+        assert device_key is not None and before_ms is not None
         first = connection.execute(BOUNDS, {**asked, "at": 0}).fetchone()
         if first is None:
             return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from contracts.signals import Retention, catalogue
 from contracts.tables import ROLE_SINK
 from infra.errors import SetupError
-from infra.history import expire, retention_days
+from infra.history import expire, keep_history, retention_days
 from infra.settings import InfraSettings
 from stream_jobs.sinks.compactor import Compactor
 from tests.stream_jobs.history_rows import START_MS, RowOfPacket, at, enrol_car, insert_rows
@@ -50,3 +52,28 @@ def test_a_class_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert retention_days(InfraSettings())[Retention.BULK] == InfraSettings().retention_days
     with pytest.raises(SetupError, match="'forever'"):
         retention_days(InfraSettings(retention_days_by_class={"forever": 1}))
+
+
+@dataclass(frozen=True, slots=True)
+class Fake:
+    """As much of a stack as a round asks for."""
+
+    dsn: Callable[[str], str]
+    superuser_dsn: str
+    settings: InfraSettings
+
+
+def test_packets_stored_after_an_outage_stay_in_the_feed_for_a_while(
+    postgres_dsn: str, schema: str, schema_dsn: str, role_dsn: Callable[[str], str]
+) -> None:
+    """Old when they are stored: a reader of the feed that never stopped must get to them before they leave it."""
+    device, tenant = enrol_car(schema_dsn, "car-1")
+    now = datetime.now(UTC)
+    came_ms = int(now.timestamp() * 1_000) - 5 * 3_600_000
+    rows = [RowOfPacket(seq, came_ms + seq, [(1, 0, 1.0, 0)], received_ms=came_ms + seq) for seq in range(1, 6)]
+    insert_rows(role_dsn(ROLE_SINK), device, tenant, rows)
+    stack: Any = Fake(role_dsn, postgres_dsn, InfraSettings(schema_name=schema, compact_after_s=3_600))
+    with psycopg.connect(schema_dsn, autocommit=True) as connection:
+        for minutes, gone in ((1, 0), (29, 0), (31, 5)):
+            assert keep_history(stack, now + timedelta(minutes=minutes)).compacted_packets == gone
+            assert connection.execute("SELECT count(*) FROM feed_horizons").fetchone() == (gone > 0,)
