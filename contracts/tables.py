@@ -77,5 +77,6 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "deliveries": ("channel", "kind", "alert_id", "event_no", "state", "attempts", "next_attempt_at", "last_error"),
     "edr_records": ("device", "recorder", "record_no", "profile", "source", "complete", "received_at", "sha256"),
+    "edr_asides": ("device", "reason", "detail", "received_at", "set_aside_at", "sha256"),
 }  # fmt: skip
 """Stable views and their first columns; more columns may follow, none of these goes away."""

@@ -24,7 +24,7 @@ from contracts.edr.profiles import PROFILE_NAMES, load_profile
 from contracts.edr.verify import Verdict, root_of, verify_export
 from contracts.edr.x509 import X509Checks
 from infra.cli.edr_raw import write_raw
-from infra.cli.edr_store import custody_app, export_record, issue_signer, list_records, show_record
+from infra.cli.edr_store import custody_app, export_record, issue_signer, list_asides, list_records, show_record
 from infra.errors import SetupError
 from simulators.crashes.play import ASKEW, BUMPER, SHORT, play
 from simulators.crashes.scenarios import SCENARIOS
@@ -36,17 +36,18 @@ WHY = "--basis owner_consent --reference 'consent 12' --purpose 'claim 4711'"
 NOT_AT_THE_VEHICLE = "not known, since this export was issued by a store and not at the vehicle"
 SENSORS = {"straight": BUMPER, "askew": ASKEW, "saturating": SHORT}
 
-app = typer.Typer(help="Crash records: list, show, export, verify, custody, simulate.", no_args_is_help=True)
+app = typer.Typer(help="Crash records: list, show, export, asides, verify, custody, simulate.", no_args_is_help=True)
 app.command("list", epilog="Example: fleetstream edr list --tenant north --json")(list_records)
 app.command("show", epilog=f"Example: fleetstream edr show 9f86d081… --tenant north {WHY}")(show_record)
 app.command("export", epilog=f"Example: fleetstream edr export 9f86… --tenant north --out 1.fsx {WHY}")(export_record)
+app.command("asides", epilog="Example: fleetstream edr asides --tenant north --json")(list_asides)
 app.command("signer", epilog="Example: fleetstream edr signer van-7 --json")(issue_signer)
 app.add_typer(custody_app, name="custody")
 
 
 @app.callback()
 def group() -> None:
-    """Crash records: list, show, export, verify, custody, simulate."""
+    """Crash records: list, show, export, asides, verify, custody, simulate."""
 
 
 @app.command(

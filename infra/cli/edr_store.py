@@ -1,4 +1,4 @@
-"""``fleetstream edr list | show | export | custody``: records in the store, through the custody log like the API.
+"""``fleetstream edr list | show | export | asides | custody``: what the store holds, by the same door as the API.
 
 Imported by ``infra.cli.edr``; what needs a stack is imported when a command runs: ``verify`` must run without one.
 """
@@ -30,6 +30,9 @@ BASIS = typer.Option("", help=f"Legal basis of this read: {', '.join(BASES)}.")
 PURPOSE = typer.Option("", help="What it is read for, in words; goes into the custody log.")
 REFERENCE = typer.Option("", help="Number or name of the document behind the legal basis.")
 EXIT_BROKEN = 1
+ASIDES = """
+SELECT tenant, device, reason, detail, received_at, set_aside_at, sha256, entry_no FROM edr_asides
+WHERE %(tenant)s::text IS NULL OR tenant = %(tenant)s ORDER BY aside_id DESC LIMIT 1000"""
 Found = TypeVar("Found")
 
 custody_app = typer.Typer(help="Who read what, and do the logs hold?", no_args_is_help=True)
@@ -56,6 +59,29 @@ def list_records(tenant: str = TENANT, as_json: bool = JSON_OPTION) -> None:
             f"received {row['received_at']:%Y-%m-%d %H:%M:%SZ}"
         )
     typer.echo(f"{len(rows)} record(s); this read is in the custody log", err=True)
+
+
+def list_asides(
+    tenant: str | None = typer.Option(None, help="One tenant's only; without it also those of nobody known."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Which records were refused and why, newest first; their bytes are kept aside and never shown as evidence."""
+    import psycopg
+    from psycopg.rows import dict_row
+
+    from contracts.tables import ROLE_READER
+
+    with psycopg.connect(_stack().dsn(ROLE_READER), row_factory=dict_row) as connection:
+        rows = connection.execute(ASIDES, {"tenant": tenant}).fetchall()
+    if as_json:
+        typer.echo(json.dumps(rows, default=str))
+        return
+    for row in rows:
+        typer.echo(
+            f"{row['set_aside_at']:%Y-%m-%d %H:%M:%SZ}  {row['device'] or 'a device not known'}  {row['reason']}: "
+            f"{row['detail']}  (bytes {row['sha256'][:16]})"
+        )
+    typer.echo(f"{len(rows)} refused record(s)", err=True)
 
 
 def show_record(

@@ -88,6 +88,16 @@ def test_list_show_export_verify_and_the_custody_of_all_that(
     assert holds.exit_code == 0 and "north: 3 evidence and 7 custody entries, 0 daily roots: holds" in holds.stdout
 
 
+def test_what_was_refused_is_listed_with_its_reason(crashed: Crashed, call: Callable[..., Any]) -> None:
+    assert call("asides").stdout == ""
+    crashed.desk.store.take("priority", crashed.desk.append(crashed.recorder, b"junk"), NOW_MS)
+    (one,) = json.loads(call("asides", "--json").stdout)
+    assert one["device"] == "north-1" and one["tenant"] == "north"
+    assert one["sha256"] == crashed.desk.rows("SELECT encode(bytes_sha256, 'hex') FROM evidence_asides")[0][0]
+    assert f"north-1  {one['reason']}: " in call("asides", "--tenant", "north").stdout
+    assert call("asides", "--tenant", "south", "--json").stdout == "[]\n"
+
+
 def test_whatever_is_tampered_with_is_named(
     crashed: Crashed, call: Callable[..., Any], role_dsn: Callable[[str], str], schema_dsn: str
 ) -> None:

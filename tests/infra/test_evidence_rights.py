@@ -147,7 +147,7 @@ def test_other_roles_have_no_right_on_any_table(store: Store) -> None:
 def test_a_tenant_s_own_sql_login_has_no_right_on_any_table(store: Store, schema_dsn: str) -> None:
     with psycopg.connect(schema_dsn, autocommit=True) as owner:
         owner.execute(f"SET ROLE {ROLE_TENANT}")
-        for table in (*TABLES, "evidence_notices", "edr_records"):
+        for table in (*TABLES, "evidence_notices", "edr_records", "edr_asides"):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 owner.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
         for call in (
@@ -164,6 +164,27 @@ def test_the_reader_sees_that_a_record_is_held_and_nothing_of_what_it_says(store
         assert count(reader, "SELECT device, record_no, sha256 FROM edr_records") == 1
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             reader.execute("SELECT trigger FROM evidence_records")
+
+
+def test_the_reader_sees_why_bytes_were_refused_and_never_the_bytes(store: Store) -> None:
+    with store.connect(ROLE_EVIDENCE) as consumer:
+        for device, tenant in ((1, store.north), (None, None)):
+            device_key = device and consumer.execute("SELECT min(device_key) FROM devices").fetchall()[0][0]
+            consumer.execute(
+                "INSERT INTO evidence_asides (tenant_id, device_key, reason, detail, bytes_sha256, bytes, topic_id,"
+                " kafka_partition, kafka_offset)"
+                " VALUES (%s, %s, 'bad_seal', 'why', %s, 'junk', gen_random_uuid(), 0, 1)",
+                (tenant, device_key, bytes(32)),
+            )
+    with store.connect(ROLE_READER) as reader:
+        told = reader.execute("SELECT device, tenant, reason, detail, sha256 FROM edr_asides ORDER BY aside_id")
+        what = ("bad_seal", "why", "00" * 32)
+        assert told.fetchall() == [("car-1", "north", *what), (None, None, *what)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            reader.execute("SELECT bytes FROM evidence_asides")
+    for tenant in (store.north, store.south):
+        with store.api(tenant) as api, pytest.raises(psycopg.errors.InsufficientPrivilege):
+            api.execute("SELECT * FROM edr_asides")
 
 
 def test_the_api_reads_nothing_without_a_committed_entry(store: Store) -> None:
