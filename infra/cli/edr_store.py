@@ -1,4 +1,4 @@
-"""``fleetstream edr list | show | export | asides | custody``: what the store holds, by the same door as the API.
+"""``fleetstream edr list | show | export | asides | custody``: what the store holds; records only by the custody log.
 
 Imported by ``infra.cli.edr``; what needs a stack is imported when a command runs: ``verify`` must run without one.
 """
