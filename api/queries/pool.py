@@ -14,7 +14,7 @@ import psycopg
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from api.errors import QueryTooLong, StoreUnavailable
+from api.errors import BadQuestion, QueryTooLong, StoreUnavailable
 from contracts.tables import TENANT_SETTING
 
 Connection = psycopg.AsyncConnection[DictRow]
@@ -49,7 +49,8 @@ class Store:
 
     @asynccontextmanager
     async def transaction(self, tenant_id: int | None, writable: bool = False) -> AsyncIterator[Connection]:
-        """A transaction that sees one tenant, read-only unless asked. Raises StoreUnavailable, QueryTooLong."""
+        """A transaction that sees one tenant, read-only unless asked. Raises StoreUnavailable, QueryTooLong,
+        and BadQuestion for text that PostgreSQL cannot hold."""
         tenant = "" if tenant_id is None else str(tenant_id)
         try:
             async with self._pool.connection() as connection, connection.transaction():
@@ -60,6 +61,14 @@ class Store:
         except psycopg.errors.QueryCanceled as error:
             raise QueryTooLong(
                 f"the question took longer than {self._statement_timeout_ms} ms; ask for less"
+            ) from error
+        except psycopg.DataError as error:
+            if not isinstance(error, psycopg.errors.UntranslatableCharacter) and "NUL" not in str(error):
+                raise
+            raise BadQuestion(
+                "nul_character",
+                "text that holds the character NUL can neither be kept nor be found; leave it out",
+                "text",
             ) from error
         except (PoolTimeout, psycopg.OperationalError) as error:
             raise StoreUnavailable("the store does not answer just now; ask again") from error

@@ -46,7 +46,10 @@ async def kinds(_: AnyCaller) -> CommandKinds:
     return CommandKinds(items=[_kind(kind) for kind in MENU.values() if kind.offered])
 
 
-@router.post("/devices/{device}/commands", status_code=202)
+@router.post(
+    "/devices/{device}/commands", status_code=202,
+    responses={200: {"model": CommandShape, "description": "this key asked for it before"}},
+)  # fmt: skip
 async def ask(
     parts: Parts, caller: SenderCaller, response: Response, device: DeviceName, body: CommandRequest,
     idempotency_key: IdempotencyKey = None,

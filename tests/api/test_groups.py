@@ -171,3 +171,18 @@ def test_any_bytes_are_lines_or_errors(data: bytes) -> None:
         lines, errors = read_fleet(file)
         assert lines or errors
         json.dumps([one.asset for one in lines])
+
+
+def test_text_that_no_database_holds_is_refused_and_not_our_fault(fleet: Fleet, server: Server) -> None:
+    """PostgreSQL keeps no NUL: in a body, in a query, in JSON that is kept as such."""
+    with server.client(fleet.key("north", "admin")) as client:
+        answers = [
+            client.put("/api/v1/groups/Vans", json={"assets": ["Car 1", "Car\x002"]}),
+            client.get("/api/v1/alerts", params={"assignee": "a\x00b"}),
+            client.get("/api/v1/assets", params={"search": "\x00"}),
+            client.get("/api/v1/assets/Car%00/latest"),
+        ]
+        groups = client.get("/api/v1/groups").json()["items"]
+    assert [one.status_code for one in answers] == [422] * 4
+    assert {one.json()["code"] for one in answers} == {"nul_character"}
+    assert groups == []
