@@ -122,6 +122,18 @@ def _busy_s(browser: Browser) -> float:
 
 @contextmanager
 def _fleet() -> Iterator[tuple[Fleet, Server]]:
+    with empty_store() as fleet:
+        fleet.enrol(*(Enrolment(f"north-{n}", "north", f"Van {n:05d}", "car") for n in range(ASSETS)))
+        with psycopg.connect(fleet.dsn, autocommit=True) as connection:
+            connection.execute(FILL, (SIGNALS,))
+            connection.execute("VACUUM ANALYZE")
+        with running(api_settings(fleet, rate_per_s=1_000, rate_burst=10_000)) as server:
+            yield fleet, server
+
+
+@contextmanager
+def empty_store() -> Iterator[Fleet]:
+    """A database of its own with our schema and nobody in it."""
     home = Path(tempfile.mkdtemp(prefix="fleetstream-bench-"))
     postgres = make_postgres(home, free_port())
     postgres.prepare()
@@ -134,13 +146,7 @@ def _fleet() -> Iterator[tuple[Fleet, Server]]:
         maintain(postgres.dsn(), "bench")
         roles = (SUPERUSER, ROLE_API, ROLE_SINK)
         dsn, api, sink = (make_conninfo(postgres.dsn(role), options="-csearch_path=bench") for role in roles)
-        fleet = Fleet(dsn, api, sink)
-        fleet.enrol(*(Enrolment(f"north-{n}", "north", f"Van {n:05d}", "car") for n in range(ASSETS)))
-        with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(FILL, (SIGNALS,))
-            connection.execute("VACUUM ANALYZE")
-        with running(api_settings(fleet)) as server:
-            yield fleet, server
+        yield Fleet(dsn, api, sink)
     finally:
         child.stop()
         shutil.rmtree(home, ignore_errors=True)
