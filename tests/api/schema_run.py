@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -33,7 +34,7 @@ SUMMARY = re.compile(r"(\d+) generated(?:, (\d+) found)?")
 
 
 def main() -> int:
-    program = os.environ.get("SCHEMATHESIS") or shutil.which("schemathesis")
+    program = shutil.which(os.environ.get("SCHEMATHESIS", "schemathesis"))
     if program is None:
         print("Schemathesis is not there: pip install schemathesis in an environment of its own", file=sys.stderr)
         return 2
@@ -52,7 +53,10 @@ def tried(program: str, address: str, key: str) -> dict[str, int]:
         ",".join(CHECKS), "--exclude-path-regex", "stream", "--max-examples", str(EXAMPLES), "--seed", str(SEED),
         "--request-timeout", "60", "--no-color", "--suppress-health-check", "all",
     ]  # fmt: skip
-    done = subprocess.run(command, env={**os.environ, "NO_PROXY": "*"}, stdout=subprocess.PIPE, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:  # it leaves a folder of its own where it runs
+        done = subprocess.run(
+            command, cwd=folder, env={**os.environ, "NO_PROXY": "*"}, stdout=subprocess.PIPE, text=True, check=False
+        )
     counts = SUMMARY.search(done.stdout)
     if done.returncode or counts is None:
         print(done.stdout, file=sys.stderr)
@@ -62,7 +66,7 @@ def tried(program: str, address: str, key: str) -> dict[str, int]:
 
 @contextmanager
 def serving() -> Iterator[tuple[Fleet, Server]]:
-    """A tenant with five cars, readings and windows; limits per key, which have tests of their own, are out of the way."""
+    """A tenant with five cars, readings and windows; limits per key have tests of their own and are out of the way."""
     dice, now = random.Random(SEED), datetime.now(UTC)
     with empty_store() as fleet:
         fleet.enrol(*(Enrolment(f"north-{n}", "north", f"Car {n}", "car") for n in range(5)))
