@@ -23,3 +23,7 @@ class AlreadyUp(TryLater):
 
 class RebuildRefused(Fatal):
     """A rebuild, swap, drop or restore that would not be right; the live tables were not touched."""
+
+
+class BackupRefused(Fatal):
+    """A backup that cannot be written, believed or brought back; the store was not touched."""

@@ -134,10 +134,10 @@ class Restore:
         with psycopg.connect(self.rebuilds.dsn) as connection:
             for table in BOOK_TABLES:
                 rows = [row for page in pages if page.table == table for row in page.rows]
-                _write_rows(connection, name, table, rows)
+                write_rows(connection, name, table, rows)
 
 
-def _write_rows(connection: psycopg.Connection[Any], name: str, table: str, rows: list[dict[str, Any]]) -> None:
+def write_rows(connection: psycopg.Connection[Any], name: str, table: str, rows: list[dict[str, Any]]) -> None:
     """Rows with the keys that they had; the counters of keys go on behind the highest one."""
     target = sql.Identifier(name, table)
     connection.execute("SET LOCAL session_replication_role = replica")

@@ -39,6 +39,7 @@ MENU = (
     ("swap", "infra.cli.swap"),
     ("drop", "infra.cli.drop"),
     ("restore", "infra.cli.restore"),
+    ("backup", "infra.cli.backup"),
     ("latest", "infra.cli.latest"),
     ("device", "infra.cli.device"),
     ("import", "infra.cli.import_fleet"),

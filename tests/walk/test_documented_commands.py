@@ -28,6 +28,7 @@ RECORDING = """Time,Engine RPM [RPM],Vehicle Speed Sensor [km/h]
 
 FLEET = "device,asset,groups\ndoc-van-7,Van 7,Vans\ndoc-van-8,Van 8,Vans;Depot\n"
 RESTORE, CRASH = "docs/how-to/restore-after-losing-the-database.md", "docs/how-to/read-a-crash-record.md"
+BACKUP = "docs/how-to/back-up-and-restore.md"
 ONE_STACK = "it starts or ends the stack, which the other tests share", "tests/infra/test_cli.py"
 NEEDS_RECORD = "it needs the SHA-256 of a record, which only a crash makes", "tests/walk/test_crash.py"
 MODELS, NEEDS_MODEL = "docs/how-to/train-a-model.md", "it needs hours of archived readings"
@@ -43,6 +44,9 @@ ELSEWHERE = {
     (RESTORE, "fleetstream up --detach"): ONE_STACK,
     (RESTORE, "fleetstream down"): ONE_STACK,
     (RESTORE, "fleetstream restore"): ("it refuses a store that holds devices", "tests/infra/test_cli.py"),
+    (BACKUP, "fleetstream up --detach"): ONE_STACK,
+    (BACKUP, "fleetstream down"): ONE_STACK,
+    (BACKUP, "fleetstream backup restore"): ("it refuses a store that holds rows", "tests/infra/test_backup.py"),
     (CRASH, "fleetstream edr show"): NEEDS_RECORD,
     (CRASH, "fleetstream edr export"): NEEDS_RECORD,
     (CRASH, "fleetstream edr verify"): NEEDS_RECORD,
