@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from api.fleet.base import Asked, Column, Found, Question, Row
-from api.questions import from_ms
+from api.questions import from_ms, to_ms
 from api.shapes import AT, Shape, example
 from api.shapes_series import moment
 
@@ -71,10 +71,12 @@ class Questions(Shape):
 
 class Answer(BaseModel):
     """An answer: objects of the question's columns, sorted by the first of them. ``counted``: how many vehicles were
-    asked about, and how many of them could not be judged and why."""
+    asked about, and how many of them could not be judged and why. ``settled_to``: what lies behind it is still being
+    counted, so the answer may lack some of it; late readings may correct the rest as ever."""
 
     model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{
-        "question": "low-fuel", "as_of": AT, "from": None, "to": None, "threshold": 10.0, "columns": [COLUMN],
+        "question": "low-fuel", "as_of": AT, "from": None, "to": None, "settled_to": None,
+        "complete": True, "threshold": 10.0, "columns": [COLUMN],
         "items": [{"asset": "truck-17", "driver": "Rodney", "fuel_level": 8.4, "measured_at": AT, "age_s": 2.5}],
         "counted": {"vehicles": 1000, "no_value": 3, "too_old": 12}, "next": None,
     }]})  # fmt: skip
@@ -83,6 +85,8 @@ class Answer(BaseModel):
     as_of: datetime
     start: datetime | None = Field(alias="from")
     end: datetime | None = Field(alias="to")
+    settled_to: datetime | None = Field(description="UTC, not after 'to'; null: it is about now")
+    complete: bool = Field(description="false: 'to' lies behind settled_to; ask again later for the rest")
     threshold: float | None
     columns: list[ColumnShape]
     items: list[dict[str, str | int | float | None]]
@@ -109,10 +113,12 @@ def answered(question: Question, asked: Asked, found: Found, rows: Sequence[Row]
     """An ``Answer`` as plain objects, which are written without being validated once more."""
     names = [column.name for column in question.columns]
     ranged = question.time.default_ms > 0
+    settled_ms = min(asked.end_ms, question.time.settled_ms(to_ms(asked.now))) if ranged else asked.end_ms
     return {
         "question": question.name, "as_of": moment(asked.now),
         "from": moment(from_ms(asked.start_ms)) if ranged else None,
         "to": moment(from_ms(asked.end_ms)) if ranged else None,
+        "settled_to": moment(from_ms(settled_ms)) if ranged else None, "complete": settled_ms == asked.end_ms,
         "threshold": asked.threshold if question.threshold else None, "columns": columns(question.columns),
         "items": [dict(zip(names, map(_plain, row), strict=True)) for row in rows], "counted": found.counted,
         "next": more,

@@ -103,7 +103,7 @@ def _only_known(question: Question, said: Parameters) -> None:
 
 def _range(time: Time, said: Parameters, now: datetime, longest_s: int) -> tuple[int, int]:
     """Whole steps; both ends must be such where they are said."""
-    latest_ms = (to_ms(now) - time.settle_ms) // time.step_ms * time.step_ms
+    latest_ms = time.settled_ms(to_ms(now))
     start_ms, end_ms = (None if one is None else to_ms(one.astimezone(UTC)) for one in (said.start, said.end))
     for name, value in (("from", start_ms), ("to", end_ms)):
         if value is not None and (value < 0 or value % time.step_ms):

@@ -52,6 +52,10 @@ class Time:
     settle_ms: int = 0
     """How long after its end a range is told in full."""
 
+    def settled_ms(self, now_ms: int) -> int:
+        """The last whole step up to which everything is told in full; both Unix milliseconds."""
+        return (now_ms - self.settle_ms) // self.step_ms * self.step_ms
+
 
 NOW = Time()
 DAYS = Time(DAY_MS, 0, 7 * DAY_MS, 2 * MINUTE_MS)

@@ -48,14 +48,22 @@ class Store:
         await self._pool.close()
 
     @asynccontextmanager
-    async def transaction(self, tenant_id: int | None, writable: bool = False) -> AsyncIterator[Connection]:
+    async def transaction(
+        self, tenant_id: int | None, writable: bool = False, one_moment: bool = False
+    ) -> AsyncIterator[Connection]:
         """A transaction that sees one tenant, read-only unless asked. Raises StoreUnavailable, QueryTooLong,
-        and BadQuestion for text that PostgreSQL cannot hold."""
+        and BadQuestion for text that PostgreSQL cannot hold.
+
+        ``one_moment``: all its statements see the store as it was at the first. Not for what asks the catalogue of
+        tables which partitions are left (``queries.archive``): a dropped one is gone for every snapshot.
+        """
         tenant = "" if tenant_id is None else str(tenant_id)
         try:
             async with self._pool.connection() as connection, connection.transaction():
                 if writable:
                     await connection.execute("SET TRANSACTION READ WRITE")
+                if one_moment:
+                    await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 await connection.execute(BIND, (TENANT_SETTING, tenant, str(self._statement_timeout_ms)))
                 yield connection
         except psycopg.errors.QueryCanceled as error:

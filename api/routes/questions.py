@@ -48,7 +48,8 @@ async def ask_question(
     named = find_question(question)
     said = Parameters(fleet, asset, start, end, threshold, max_age_s, cursor)
     asked, after = ask(named, said, parts.now(), parts.settings.windows_range_s)
-    async with parts.store.transaction(caller.tenant_id) as connection:
+    # vehicles and what they told come in two statements: who is enrolled in between must not be in one of them only
+    async with parts.store.transaction(caller.tenant_id, one_moment=True) as connection:
         found = await named.answer(connection, asked)
     if wanted is not Form.JSON:
         told = f"{named.name}_{asked.now:%Y%m%dT%H%M%SZ}"

@@ -91,7 +91,7 @@ function show(question, body, place) {
   const { vehicles, ...rest } = body.counted;
   const unjudged = Object.entries(rest).filter(([, n]) => n > 0).map(([why, n]) => `${count(n)} ${WORDS[why] ?? why}`);
   const range = body.from ? `${moment(Date.parse(body.from))} to ${moment(Date.parse(body.to))}. ` : `As of ${moment(Date.parse(body.as_of))}. `;
-  const line = `${plural(body.items.length, "row")}. ${range}${plural(vehicles, "vehicle")} asked about${unjudged.length ? `; ${unjudged.join(", ")}` : ""}.`;
+  const line = `${plural(body.items.length, "row")}. ${range}${plural(vehicles, "vehicle")} asked about${unjudged.length ? `; ${unjudged.join(", ")}` : ""}.${body.complete ? "" : ` Not settled yet: what came after ${moment(Date.parse(body.settled_to))} is still being counted; ask again later.`}`;
   const button = el("button", { type: "button", class: "export-open", disabled: !body.items.length }, "Save as CSV");
   button.addEventListener("click", () => save(question.name, csv(body)));
   const parts = [el("div", { class: "answer-head" }, el("p", { role: "status" }, line), button)];

@@ -6,6 +6,8 @@ import asyncio
 import io
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,13 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from api.fleet import days, spans
 from api.fleet.asking import Parameters, ask
 from api.fleet.base import Found, Question
 from api.fleet.menu import MENU, QUESTIONS
 from api.forms import Form
-from api.queries.pool import Store
+from api.queries.pool import Connection, Store
+from api.shapes_questions import answered
 from api.tables import REAL, TEXT, TIME
-from tests.api.fix_api import Fleet, Server
+from tests.api.fix_api import SPEED, Fleet, Server
 from tests.api.fix_trucks import DAY, END, H0, HOUR, TruckStore, truck_store
 from tests.api.question_reference import Reference, Rows, at
 
@@ -142,6 +146,80 @@ def test_pages_go_on_where_the_last_one_ended_and_keep_the_range(fleet: Fleet, s
     assert first["items"][0] == {"asset": "Car 1", "driver": None, "mean_speed": 0.05, "readings": 2}
     assert rest["next"] is None and (rest["from"], rest["to"]) == (first["from"], first["to"])
     assert other.json()["code"] == "bad_cursor"
+
+
+READS = [
+    ("stationary-vehicles", spans, "sums"), ("long-driving-sessions", spans, "strips"),
+    ("fuel-consumption-against-nominal", days, "sums"), ("average-load", days, "sums"),
+    ("daily-driving-hours", days, "strips"), ("daily-activity", days, "strips"),
+]  # fmt: skip
+
+
+def test_a_vehicle_that_comes_between_two_statements_is_not_in_the_answer(
+    fleet: Fleet, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer is about one moment: a fleet that changes while it is counted changes the next answer only."""
+    fleet.execute(
+        "UPDATE assets SET fleet = 'East', load_capacity_kg = 1000, nominal_l_100km = 20, model = 'M'"
+        " WHERE name IN ('Car 1', 'Car 2')"
+    )
+    for device in ("north-1", "north-2"):
+        for signal, width_s in ((SPEED, 60), (days.CONSUMPTION, 86_400), (days.LOAD, 86_400)):
+            fleet.window(device, signal.number, at(H0), [0, 10], width_s)
+        for mark in (1, 2, 3):
+            strip = {"device_key": fleet.devices[device], "mark": mark, "day": at(H0).date(), "strip": "1" * 144}
+            fleet.insert("day_strips", strip | {"tenant_id": fleet.tenants["north"]})
+
+    async def while_it_joins(read: Callable[..., Any], connection: Connection, *rest: Any) -> Any:
+        fleet.execute("UPDATE assets SET fleet = 'East' WHERE name = 'Car 2'")
+        return await read(connection, *rest)
+
+    with server.client(fleet.key("north")) as client:
+        for name, room, read in READS:
+            ends = {"from": "2026-09-22T00:00:00Z"}
+            if not MENU[name].time.width_ms:
+                ends["to"] = "2026-09-23T00:00:00Z"
+            fleet.execute("UPDATE assets SET fleet = 'West' WHERE name = 'Car 2'")
+            with monkeypatch.context() as patched:
+                patched.setattr(room, read, partial(while_it_joins, getattr(room, read)))
+                during = get(client, f"/api/v1/questions/{name}", fleet="East", **ends)
+            after = get(client, f"/api/v1/questions/{name}", fleet="East", **ends)
+            told = [(one["counted"]["vehicles"], one["counted"]["no_data"]) for one in (during, after)]
+            assert told == [(1, 0), (2, 0)], name
+
+
+def test_an_answer_says_up_to_when_it_is_settled(fleet: Fleet, server: Server) -> None:
+    """Buckets of an hour that is not over are not told: who asks for it anyway must not take it for a quiet one."""
+    now = datetime.now(UTC)
+    young = now.replace(minute=now.minute // 10 * 10, second=0, microsecond=0)
+    old, today = young - timedelta(days=2), young.replace(hour=0, minute=0)
+    path = "/api/v1/questions/long-driving-sessions"
+    with server.client(fleet.key("north")) as client:
+        for question, said, complete in (
+            (path, {"to": young}, False), (path, {"to": old}, True), (path, {}, True),
+            ("/api/v1/questions/daily-activity", {"to": today - timedelta(days=1)}, True),
+            ("/api/v1/questions/low-fuel", {}, True),
+        ):  # fmt: skip
+            told = get(client, question, **{name: one.isoformat() for name, one in said.items()})
+            assert told["complete"] is complete, (question, said)
+            settled = told["settled_to"]
+            if told["to"] is None:
+                assert settled is None
+                continue
+            assert settled.endswith("Z") and (settled == told["to"]) is complete
+        first = get(client, path, to=young.isoformat())
+        late = now - datetime.fromisoformat(first["settled_to"])
+        assert timedelta(minutes=62) <= late < timedelta(minutes=75), "an hour, its roll-up, and a started bucket"
+
+
+def test_a_day_that_has_just_ended_is_not_settled_yet() -> None:
+    question = MENU["daily-activity"]
+    for past_ms, complete in ((60_000, False), (120_000, True)):
+        asked, _ = ask(question, Parameters(start=at(H0 - DAY), end=at(H0)), at(H0 + past_ms), LONG)
+        told = answered(question, asked, Found([]), [], None)
+        assert (told["complete"], told["settled_to"]) == (
+            complete, "2026-09-22T00:00:00Z" if complete else "2026-09-21T00:00:00Z"
+        )  # fmt: skip
 
 
 def test_an_answer_comes_in_each_form_whole_and_alike(fleet: Fleet, server: Server) -> None:
