@@ -33,9 +33,10 @@ class ReadingColumns(BaseModel):
 
 
 class Series(BaseModel):
-    """A chart of one signal. ``source`` readings: ``values`` is filled, a null value breaks the line. ``source``
-    windows: one entry per window with samples, ``low``, ``mean``, ``high``, ``n``, ``revision`` are filled, and where
-    a window is missing an entry of nulls breaks the line."""
+    """A chart of one signal. ``source`` readings: ``values`` is filled, a null value breaks the line; so does a reading
+    of bad quality, whose value is not told here. ``source`` windows: one entry per window with good samples, ``low``,
+    ``mean``, ``high``, ``n``, ``revision`` are filled, and where a window is missing an entry of nulls breaks the
+    line."""
 
     model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [{
         "asset": "car-001", "signal": "Vehicle.Speed", "unit": "km/h", "from": AT, "to": "2026-11-21T13:00:00Z",

@@ -42,6 +42,7 @@ from api.shapes_series import ReadingColumns, Series, moment, plain
 from api.tables import READINGS, encoder
 from api.version import VERSION
 from contracts.limits import ALL_WIDTHS_S
+from contracts.packet import FIRST_BAD_QUALITY
 from contracts.signals import Signal, catalogue
 
 router = APIRouter(prefix=PREFIX, tags=["readings"])
@@ -153,7 +154,10 @@ async def series(
         Literal["auto", "readings", "windows"], Query(description="auto: windows where one is narrower than a point")
     ] = "auto",
 ) -> Response:  # fmt: skip
-    """A chart: readings when zoomed in, else the widest windows that are no wider than a point."""
+    """A chart: readings when zoomed in, else the widest windows that are no wider than a point.
+
+    Values of bad quality are in neither: a bad reading breaks the line, and no window ever held one.
+    """
     found = find_signal(signal)
     asked = time_range(start, end, parts.now(), parts.settings.windows_range_s)
     width_s = _width_s(asked, points, source)
@@ -170,7 +174,7 @@ async def series(
                 connection, asset["asset_id"], found.number, width_s, asked.start_ms, asked.end_ms, CHART_WINDOWS
             )
     if width_s is None:
-        times, values = thin(page.rows.ms, page.rows.values, points, keep)
+        times, values = thin(page.rows.ms, _good(page.rows), points, keep)
         body: dict[str, Any] = {"source": "readings", "width_s": None, "values": values}
         body |= dict.fromkeys(("low", "mean", "high", "n", "revision")) | {"complete": page.next_place is None}
     else:
@@ -178,6 +182,12 @@ async def series(
         times, body = _windows(merge_buckets(rollup, wider_s * 1_000), found, wider_s)
         body["complete"] = len(rollup.ms) < CHART_WINDOWS
     return plain(_head(name, found, asked) | {"keep": keep, "offsets_ms": _offsets(times, asked.start_ms)} | body)
+
+
+def _good(rows: Columns) -> list[float | None]:
+    """Values as a chart may draw them; None where the quality is bad."""
+    told = zip(rows.values, rows.qualities, strict=True)
+    return [value if quality < FIRST_BAD_QUALITY else None for value, quality in told]
 
 
 def _width_s(asked: Range, points: int, source: str) -> int | None:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from api.shapes_series import ReadingColumns, Series
-from contracts.packet import Quality
+from contracts.packet import FIRST_BAD_QUALITY, Quality
 from infra.enrol import Enrolment
 from stream_jobs.sinks.compactor import Compactor
 from tests.api.fix_api import RPM, SPEED, Fleet, Server, ms_of
@@ -105,6 +105,25 @@ def test_too_many_rows_are_refused_columns_are_not(fleet: Fleet, server: Server)
         taken = client.get("/api/v1/assets/Car 1/readings", params={**HOUR, "limit": 50_001, "form": "columns"})
     assert refused.status_code == 422 and refused.json()["code"] == "too_many_rows"
     assert taken.status_code == 200 and taken.json()["values"] == []
+
+
+def test_a_chart_of_readings_leaves_out_bad_values_as_windows_do(fleet: Fleet, server: Server) -> None:
+    """Zooming in must not draw what zooming out leaves out: a value that its device calls bad breaks the line."""
+    wrong = {20: Quality.OUT_OF_RANGE, 21: FIRST_BAD_QUALITY, 40: Quality.UNCERTAIN}
+    packets = [
+        RowOfPacket(
+            at + 1, ms_of(START) + at * 1_000, [(SPEED.number, 0, 999.0 if at in wrong else 10.0, wrong.get(at, 0))]
+        )
+        for at in range(60)
+    ]
+    insert_rows(fleet.sink_dsn, fleet.devices["north-1"], fleet.tenants["north"], packets)
+    asked: dict[str, str | int] = {**HOUR, "points": 1_000, "keep": "all", "source": "readings"}
+    with server.client(fleet.key("north")) as client:
+        body = client.get("/api/v1/assets/Car 1/series", params=asked).raise_for_status().json()
+    offsets = dict(zip(body["offsets_ms"], body["values"], strict=True))
+    assert [ms for ms, value in offsets.items() if value == 999.0] == [40_000], "uncertain is not bad"
+    assert [ms for ms, value in offsets.items() if value is None] == [19_001]
+    assert len(offsets) == 59
 
 
 @pytest.mark.parametrize("keep", ["extremes", "triangles"])
