@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import Depends, Header, Path, Query
+from fastapi import Depends, Header, Path, Query, Request
 from pydantic import AfterValidator, AwareDatetime
 
 from api.auth import EVERYONE, EVIDENCE, TELEMETRY
@@ -56,10 +56,11 @@ IfNoneMatch = Annotated[
 
 
 def wanted_form(
+    request: Request,
     accept: Annotated[str | None, Header(max_length=2_000, description="the form of the answer")] = None,
 ) -> Form:
-    """What Accept asks for. Raises NotAcceptable."""
-    return choose(accept)
+    """What Accept asks for, in one line or in several (RFC 9110 5.3). Raises NotAcceptable."""
+    return choose(None if accept is None else ", ".join(filter(None, request.headers.getlist("accept"))))
 
 
 Wanted = Annotated[Form, Depends(wanted_form)]

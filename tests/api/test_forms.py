@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import http.client
 import io
 import json
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,7 +26,7 @@ from api.queries import archive
 from api.tables import FORMULA_STARTS, READINGS, encoder, harmless
 from contracts.packet import Quality
 from infra.enrol import Enrolment
-from tests.api.fix_api import RPM, SPEED, Fleet, Server, api_settings, running
+from tests.api.fix_api import PATIENCE_S, RPM, SPEED, Fleet, Server, api_settings, running
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 START = NOW - timedelta(hours=2)
@@ -165,6 +167,22 @@ def test_a_range_that_has_ended_is_not_sent_twice_until_it_changes(car: Fleet, s
         assert get(client, Form.CSV, "windows", width_s=10).headers["etag"] != tag
         open_range = client.get(f"/api/v1/assets/{EVIL}/readings", params={"signal": SPEED.path})
         assert "etag" not in open_range.headers
+
+
+def test_accept_in_several_lines_is_one_list(car: Fleet, server: Server) -> None:
+    """RFC 9110 5.3: a header field's lines are joined with commas; which line comes first says nothing."""
+    at = httpx.URL(server.base_url)
+    for lines in (("application/json;q=0.5", "text/csv"), ("text/csv", "application/json;q=0.5"), ("", "text/csv")):
+        connection = http.client.HTTPConnection(at.host, at.port or 80, timeout=PATIENCE_S)
+        with closing(connection):
+            address = httpx.URL(f"/api/v1/assets/{EVIL}/readings", params=question())
+            connection.putrequest("GET", str(address), skip_accept_encoding=True)
+            connection.putheader("Authorization", f"Bearer {car.key('north')}")
+            for line in lines:
+                connection.putheader("Accept", line)
+            connection.endheaders()
+            told = connection.getresponse()
+            assert (told.status, told.headers.get_content_type()) == (200, "text/csv"), lines
 
 
 def test_what_cannot_be_had_is_told_with_the_list(car: Fleet, server: Server) -> None:
