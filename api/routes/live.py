@@ -3,8 +3,9 @@
 Events: ``hello`` (the position the stream starts at), ``values`` (changed latest values), ``reset`` (too much has
 changed: load the resources again and go on listening), ``notice`` (a crash on a device; where to look is read through
 the custody log), ``bye`` (the server or the key ends; come back with the last id). A comment line keeps quiet
-connections open. ``Last-Event-ID`` resumes without a gap: an id never stands for more than was sent up to that event,
-so only the last event of a frame has the frame's own.
+connections open; the id beside it, without an event, says how far a client has come that heard nothing.
+``Last-Event-ID`` resumes without a gap: an id never stands for more than was sent up to that event, so only the last
+event of a frame has the frame's own.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ async def _events(parts: Services, caller: Caller, header: str | None, mailbox: 
             if mailbox.ended or not await _still_admitted(parts, header):
                 break
             if not filled:
-                yield ": still here\n\n"
+                yield f": still here\nid: {mailbox.taken}\n\n"
                 continue
             before, frame = mailbox.taken, mailbox.take()
             more = frame.reset or bool(frame.values)

@@ -129,9 +129,9 @@ async function readStream(query, signal, on, last, opened, passed) {
       rest = parts.pop();
       for (const part of parts) {
         const event = parse(part);
-        if (!event) continue;
+        if (event.id) { last = event.id; passed(last); } // a heartbeat has an id and no event
+        if (!event.name) continue;
         opened();
-        if (event.id) { last = event.id; passed(last); }
         if (event.data.at) serverTime(event.data.at);
         on(event.name, event.data);
       }
@@ -147,7 +147,7 @@ function parse(block) {
     const colon = line.indexOf(": ");
     if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 2);
   }
-  return fields.event ? { name: fields.event, id: fields.id, data: JSON.parse(fields.data) } : null;
+  return { name: fields.event, id: fields.id, data: fields.event ? JSON.parse(fields.data) : null };
 }
 
 function wait(ms, signal) {

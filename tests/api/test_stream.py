@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import httpx
@@ -109,6 +110,25 @@ def test_a_stream_that_ends_before_its_values_loses_none_of_them(fleet: Fleet) -
             heard = events(stream)
             assert next(heard).name == "hello"
             assert values(next(heard)) == [("Car 1", SPEED.path, 1.0)]
+
+
+def test_a_quiet_client_is_told_how_far_it_has_come(fleet: Fleet) -> None:
+    """Others' changes move the store on; whoever hears none of them need not go through all of them again."""
+    question = {"asset": ["Car 1"]}
+    with (
+        running(api_settings(fleet, stream_heartbeat_s=0.1)) as server,
+        server.client(fleet.key("north")) as client,
+        client.stream("GET", "/api/v1/stream", params=question) as stream,
+    ):
+        lines = islice(stream.iter_lines(), 2_000)
+        begin = next(line for line in lines if line.startswith("id: "))
+        fleet.latest("north-2", SPEED.number, NOW, 1.0)
+        passed = next(line for line in lines if line.startswith("id: ") and line != begin)
+        assert int(passed[4:]) > int(begin[4:])
+        assert next(lines) == "", "an id without data: kept by the client, no event"
+        fleet.latest("north-1", SPEED.number, NOW, 2.0)
+        name = next(line for line in lines if line.startswith("event: "))
+        assert name == "event: values"
 
 
 def test_no_place_to_come_back_to_lies_behind_what_still_waits() -> None:
