@@ -167,6 +167,15 @@ def test_cores_after_a_gap_are_not_those_of_a_minute(seeded: Fleet, role_dsn: Ca
     assert told == [None, pytest.approx(0.1), pytest.approx(0.2)]
 
 
+def test_the_age_of_the_last_row_grows_beyond_a_day(seeded: Fleet, role_dsn: Callable[[str], str]) -> None:
+    """A dash would look like no trouble at all."""
+    dsn = role_dsn(ROLE_READER)
+    assert answer_of(dsn, "Since the last row")[0][0] < 3_600
+    seeded.execute("DELETE FROM packet_rows")
+    seeded.execute("UPDATE latest_values SET received_at = now() - interval '3 days'")
+    assert float(answer_of(dsn, "Since the last row")[0][0]) == pytest.approx(3 * 86_400, abs=600)
+
+
 def test_every_panel_s_sql_answers_for_the_read_only_role(seeded: Fleet, role_dsn: Callable[[str], str]) -> None:
     with psycopg.connect(role_dsn(ROLE_READER), autocommit=True) as reader:
         for board, panel in PANELS:

@@ -54,7 +54,9 @@ SELECT starts_at AS time, asset AS metric, max AS waiting
 FROM windows WHERE signal = 'Process.Backlog' AND width_s = 60 AND $__timeFilter(starts_at) ORDER BY 1
 """
 BEHIND = """
-SELECT extract(epoch FROM now() - max(stored_at)) AS seconds FROM packets WHERE received_at > now() - interval '1 day'
+SELECT extract(epoch FROM now() - coalesce(
+    (SELECT max(stored_at) FROM packets WHERE received_at > now() - interval '1 day'),
+    (SELECT max(received_at) FROM latest))) AS seconds
 """
 
 
@@ -63,8 +65,8 @@ def make() -> dict[str, Any]:
     return board(
         "fleetstream-pipeline", "Fleetstream / Pipeline", "Rate, latency, lateness, and what was set aside.",
         [
-            [number("Since the last row", "Age of the newest stored packet. Grows when nothing is stored.", BEHIND, "s",
-                    steps=slow)],
+            [number("Since the last row", "Age of the newest stored packet; after a day without, of the newest value.",
+                    BEHIND, "s", steps=slow)],
             [
                 lines("Stored", "Samples that became rows, at most two days after receipt.", RATE, "samples/s"),
                 lines("Receipt to row", "From the gateway's stamp to the committed row.", STORE, "s"),
