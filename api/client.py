@@ -1,7 +1,8 @@
 """A typed client of this API, for scripts and notebooks: pages, files and the feed, with patience where it is allowed.
 
 ``pip install 'fleetstream[client]'`` brings httpx; pandas, Polars and PyArrow are imported by the methods that give
-their tables. Questions are repeated after 429, 503 and lost connections; changes (``put``, ``post``) are sent once.
+their tables. Questions are repeated after 429, 503 and lost connections, also where a body breaks off; changes
+(``put``, ``post``) are sent once.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -82,6 +83,40 @@ class Client:
         question = {"signal": signal, "from": start.isoformat(), "to": end.isoformat(), "width_s": width_s}
         return self._items(f"/assets/{_quoted(asset)}/windows", question)
 
+    def series(
+        self, asset: str, signal: str, start: datetime, end: datetime, *, points: int = 1_000, keep: str = "extremes",
+        source: str = "auto",
+    ) -> Json:  # fmt: skip
+        """A chart of about ``points`` points: columns of readings or of windows, gaps as None."""
+        question = {
+            "signal": signal, "from": start.isoformat(), "to": end.isoformat(), "points": points, "keep": keep,
+            "source": source,
+        }  # fmt: skip
+        return self.get(f"/assets/{_quoted(asset)}/series", question)
+
+    def questions(self) -> list[Json]:
+        """Every fleet question: what it means, what it takes, what its answer's columns are."""
+        found: list[Json] = self.get("/questions")["items"]
+        return found
+
+    def ask(
+        self, question: str, *, fleet: str | None = None, asset: str | None = None, start: datetime | None = None,
+        end: datetime | None = None, threshold: float | None = None, max_age_s: float | None = None,
+    ) -> Json:  # fmt: skip
+        """The whole answer to a fleet question, its pages put together; look at ``complete`` when ``end`` is young.
+        A question about now gives each page as of its own moment."""
+        said = {
+            "fleet": fleet, "asset": asset, "from": start and start.isoformat(), "to": end and end.isoformat(),
+            "threshold": threshold, "max_age_s": max_age_s,
+        }  # fmt: skip
+        asked = {name: value for name, value in said.items() if value is not None}
+        path = f"/questions/{_quoted(question)}"
+        told = page = self.get(path, asked)
+        while page["next"] is not None:
+            page = self.get(path, {**asked, "cursor": page["next"]})
+            told["items"] += page["items"]
+        return told | {"next": None}
+
     def feed(self, after: str | None = None, *, limit: int = 500, wait_s: float = 20.0) -> Iterator[Json]:
         """Packets for ever, in the order of the store; keep the ``cursor`` of the last one that you have dealt with and
         begin there after a restart. ``after``: such a cursor, 'end' for what comes from now on, None for the oldest
@@ -134,10 +169,8 @@ class Client:
 
     def get(self, path: str, question: Mapping[str, Any] | None = None) -> Json:
         """Any resource below /api/v1 as JSON. Raises ApiProblem."""
-        with self._asked(path, question or {}, "application/json") as response:
-            response.read()
-            found: Json = response.json()
-            return found
+        found: Json = self._patiently(path, question or {}, "application/json", _whole)
+        return found
 
     def _items(self, path: str, question: Mapping[str, Any]) -> Iterator[Json]:
         asked = {name: value for name, value in question.items() if value not in (None, "", [])}
@@ -152,43 +185,41 @@ class Client:
         self, asset: str, start: datetime, end: datetime, signals: Sequence[str], media: str, sink: Any
     ) -> None:
         question = {"asset": asset, "from": start.isoformat(), "to": end.isoformat(), "signal": list(signals)}
-        for left in range(self._patience.attempts - 1, -1, -1):
+
+        def keep(response: httpx.Response) -> None:
             sink.seek(0)
             sink.truncate()
-            try:
-                with self._asked("/readings", question, media) as response:
-                    for chunk in response.iter_bytes(CHUNK_BYTES):
-                        sink.write(chunk)
-                return
-            except httpx.TransportError:
-                if not left:
-                    raise
+            for chunk in response.iter_bytes(CHUNK_BYTES):
+                sink.write(chunk)
 
-    @contextmanager
-    def _asked(self, path: str, question: Mapping[str, Any], media: str) -> Iterator[httpx.Response]:
-        """An answer whose body is still to be read; refusals that may pass are waited out before."""
+        self._patiently("/readings", question, media, keep)
+
+    def _patiently(
+        self, path: str, question: Mapping[str, Any], media: str, take: Callable[[httpx.Response], Any]
+    ) -> Any:
+        """What ``take`` makes of a good answer. Whatever may pass is waited out and asked again, also when the body
+        breaks off while ``take`` reads it: at most ``attempts`` requests in all."""
         pause_s = self._patience.pause_s
         for left in range(self._patience.attempts - 1, -1, -1):
             request = self._http.build_request("GET", PREFIX + path, params=question, headers={"Accept": media})
             try:
                 response = self._http.send(request, stream=True)
+                try:
+                    if response.status_code < 400:
+                        return take(response)
+                    if response.status_code not in WORTH_REPEATING or not left:
+                        response.read()
+                        self._told(response)
+                    asked_s = _retry_after_s(response.headers)
+                finally:
+                    response.close()
             except httpx.TransportError:
                 if not left:
                     raise
-                self._sleep(pause_s)
-            else:
-                if response.status_code not in WORTH_REPEATING or not left:
-                    break
-                response.close()
-                self._sleep(max(pause_s, float(response.headers.get("retry-after", 0))))
+                asked_s = 0.0
+            self._sleep(max(pause_s, asked_s))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        try:
-            if response.status_code >= 400:
-                response.read()
-                self._told(response)
-            yield response
-        finally:
-            response.close()
+        raise AssertionError("the last attempt returns or raises")
 
     def _told(self, response: httpx.Response) -> Json:
         """The body. Raises ApiProblem."""
@@ -200,6 +231,24 @@ class Client:
             raise ApiProblem(response.status_code, body.get("code", "unknown"), body.get("detail", response.text[:200]))
         found: Json = response.json()
         return found
+
+
+def _whole(response: httpx.Response) -> Json:
+    response.read()
+    found: Json = response.json()
+    return found
+
+
+def _retry_after_s(headers: httpx.Headers) -> float:
+    """Seconds that the service asks for (RFC 9110 10.2.3): a number, or a date, which is held against the answer's own
+    Date so that this machine's clock does not matter; 0 for what cannot be read."""
+    said = headers.get("retry-after", "").strip()
+    if said.isascii() and said.isdigit():
+        return float(said[:6])
+    try:
+        return (parsedate_to_datetime(said) - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _quoted(name: str) -> str:

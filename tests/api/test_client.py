@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 
 import httpx
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,6 +42,11 @@ def test_pages_tables_files_and_the_feed(driven: Fleet, server: Server, tmp_path
         assert {one["signal"] for one in client.latest("Car 1")["values"]} == {SPEED.path, RPM.path}
         assert [one["value"] for one in client.readings("Car 1", SPEED.path, since, to)] == [10.0 + n for n in range(6)]
         assert [one["mean"] for one in client.windows("Car 1", SPEED.path, since, to)] == [15.0]
+        chart = client.series("Car 1", SPEED.path, since, to, source="readings")
+        assert [one for one in chart["values"] if one is not None] == [10.0 + n for n in range(6)]
+        assert "low-fuel" in {one["name"] for one in client.questions()}
+        moved = client.ask("last-locations")
+        assert moved["items"] == [] and moved["counted"]["vehicles"] == 3 and moved["complete"]
         frame = client.frame("Car 1", since, to)
         assert frame.groupby("signal", observed=True)["value"].count().to_dict() == {SPEED.path: 6, RPM.path: 6}
         client.save(tmp_path / "car.parquet", "Car 1", since, to, [SPEED.path])
@@ -73,6 +82,80 @@ def test_it_waits_as_long_as_it_is_told_and_gives_up() -> None:
         with pytest.raises(ApiProblem, match="store_unavailable"):
             client.latest("a")
         assert pauses[3:] == [0.5, 1.0, 2.0]
+
+
+class BreaksOff(httpx.SyncByteStream):
+    """A body that ends in the middle."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b'{"items": ['
+        raise httpx.ReadError("reset by peer")
+
+
+def test_a_body_that_breaks_off_is_asked_for_again_and_not_for_ever(tmp_path: Path) -> None:
+    whole = httpx.Response(200, json={"items": [{"name": "a"}], "next": None})
+    requests: list[httpx.Request] = []
+    answers = [httpx.Response(200, stream=BreaksOff()), whole]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return answers.pop(0) if answers else httpx.Response(200, stream=BreaksOff())
+
+    pauses: list[float] = []
+    transport = httpx.MockTransport(answer)
+    with Client("http://x", "k", transport=transport, sleep=pauses.append, patience=Patience(3, 0.5)) as client:
+        assert [one["name"] for one in client.assets()] == ["a"] and pauses == [0.5]
+        with pytest.raises(httpx.ReadError):
+            client.save(tmp_path / "file", "a", NOW - timedelta(hours=1), NOW)
+    assert len(requests) == 2 + 3 and pauses == [0.5, 0.5, 1.0], "one budget, not one for each layer"
+    assert not (tmp_path / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("headers", "pause_s"),
+    [
+        ({"Retry-After": "Sat, 21 Nov 2026 12:00:09 GMT", "Date": "Sat, 21 Nov 2026 12:00:00 GMT"}, 9.0),
+        ({"Retry-After": "Sat, 21 Nov 2026 12:00:09 GMT"}, 0.5),
+        ({"Retry-After": "Sat, 21 Nov 2026 11:00:00 GMT", "Date": "Sat, 21 Nov 2026 12:00:00 GMT"}, 0.5),
+        ({"Retry-After": "nan"}, 0.5), ({"Retry-After": "-3"}, 0.5), ({"Retry-After": "12"}, 12.0),
+    ],
+)  # fmt: skip
+def test_it_waits_until_the_date_it_is_told(headers: dict[str, str], pause_s: float) -> None:
+    answers = [httpx.Response(503, headers=headers), httpx.Response(200, json={"items": [], "next": None})]
+    pauses: list[float] = []
+    transport = httpx.MockTransport(lambda _: answers.pop(0))
+    with Client("http://x", "k", transport=transport, sleep=pauses.append) as client:
+        assert list(client.assets()) == [] and pauses == [pause_s]
+
+
+def test_fleet_questions_are_asked_page_by_page() -> None:
+    asked: list[dict[str, str]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(dict(request.url.params))
+        more = None if "cursor" in asked[-1] else "c"
+        return httpx.Response(200, json={"items": [len(asked)], "next": more, "complete": True})
+
+    with Client("http://x", "k", transport=httpx.MockTransport(answer)) as client:
+        told = client.ask("low-fuel", fleet="East", threshold=10.0)
+    assert told == {"items": [1, 2], "next": None, "complete": True}
+    said = {"fleet": "East", "threshold": "10.0"}
+    assert asked == [said, said | {"cursor": "c"}]
+
+
+def test_polars_is_handed_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polars need not be installed here: a stand-in shows what it is given."""
+    table = pa.table({"value": [1.0, None], "quality": ["good", "not_finite"]})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    stand_in = ModuleType("polars")
+    stand_in.__dict__["from_arrow"] = lambda given: ("frame", given)
+    monkeypatch.setitem(sys.modules, "polars", stand_in)
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, content=sink.getvalue()))
+    with Client("http://x", "k", transport=transport) as client:
+        made, given = client.polars("a", NOW - timedelta(hours=1), NOW)
+    assert made == "frame" and given.equals(table)
 
 
 @pytest.mark.parametrize("page", PAGES)
