@@ -21,6 +21,7 @@ from infra.restore import read_book
 from infra.rooms import Stack
 from infra.state import read_state
 
+SERVERS = {"postgres", "kafka", "mosquitto"}
 FOLDER = typer.Argument(..., help="The backup's folder.")
 
 app = typer.Typer(help="Back up the store, check a backup, bring it back.", no_args_is_help=True)
@@ -59,7 +60,7 @@ def restore_command(
     """Fill an empty store from a backup; ingest then goes on in the log where the backup ends."""
     stack = open_stack(load_settings())
     settings, state = stack.settings, read_state(stack.settings.home)
-    if state is not None and state.services:
+    if state is not None and set(state.services) - SERVERS:
         raise BackupRefused(
             "services are running; nothing was changed: `fleetstream down`, start the servers alone with "
             "FLEETSTREAM__INFRA__SERVICES=false, restore, and start everything again"
