@@ -50,4 +50,12 @@ def test_who_is_low_on_fuel(fleet: Fleet, server: Server, browser: Browser, pict
     browser.ask("document.getElementById('ask-threshold').value = '1'")
     browser.ask("document.querySelector('form.ask').requestSubmit()")
     browser.wait_for("document.querySelector('.answer').innerText.includes('No vehicle belongs into this answer')")
+    assert "Not settled yet" not in browser.ask("document.querySelector('.answer').innerText")
+
+    begin = (now - timedelta(hours=3)).replace(minute=0)
+    browser.ask("location.hash = '#/questions/long-driving-sessions'")
+    browser.wait_for("document.getElementById('ask-from') !== null")
+    browser.ask(f"document.getElementById('ask-from').value = '{begin:%Y-%m-%dT%H:%M}'")
+    browser.ask("document.querySelector('form.ask').requestSubmit()")
+    browser.wait_for("document.querySelector('.answer').innerText.includes('Not settled yet: what came after')")
     assert browser.complaints == []
