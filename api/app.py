@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from copy import deepcopy
 from typing import Any
 
 from fastapi import FastAPI
@@ -14,7 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from api.middleware import BodyLimit, Surroundings
-from api.problems import MEDIA_TYPE, TITLES, install
+from api.problems import MEDIA_TYPE, install, tell_of_bodies
 from api.routes import API_ROUTERS, PLAIN_ROUTERS
 from api.routes.common import PREFIX
 from api.services import Services
@@ -25,8 +24,6 @@ DESCRIPTION = (
     "What vehicles and machines measured. Times are RFC 3339 in UTC, values carry units and quality, "
     "errors are RFC 9457 problem details. Send `Authorization: Bearer fsk_…`."
 )
-BODY_STATUSES = (400, 413, 415)
-"""Of requests with a body: it cannot be read, is too large, is of another kind."""
 PROBLEM_STATUSES = (401, 403, 404, 409, 422, 429, 500, 503, 504)
 
 
@@ -96,10 +93,7 @@ def _finish(operation: dict[str, Any], needs_key: bool) -> None:
     """Say which operations need a key, what a body can be refused for, and that problems have their own media type."""
     if needs_key:
         operation["security"] = [{"key": []}]
-    if "requestBody" in operation:
-        for status in BODY_STATUSES:
-            content = deepcopy(operation["responses"]["409"]["content"])
-            operation["responses"].setdefault(str(status), {"description": TITLES[status], "content": content})
+    tell_of_bodies(operation)
     for status, response in operation["responses"].items():
         content = response.get("content", {})
         if status.isdigit() and int(status) >= 400 and "application/json" in content:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -157,3 +159,15 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 
 def _short(text: str) -> str:
     return text if len(text) <= 200 else text[:199] + "…"
+
+
+BODY_STATUSES = (400, 413, 415)
+"""Of requests with a body: it cannot be read, is too large, is of another kind."""
+
+
+def tell_of_bodies(operation: dict[str, Any]) -> None:
+    """Add to an operation of the schema what its body can be refused for."""
+    if "requestBody" in operation:
+        for status in BODY_STATUSES:
+            content = deepcopy(operation["responses"]["409"]["content"])
+            operation["responses"].setdefault(str(status), {"description": TITLES[status], "content": content})
