@@ -79,6 +79,10 @@ def _measure(session: Session, report: Report) -> None:
             "generator's CPU", "CPU-s per 100k packets", tuple(r["generator"] for r in full), None, False, conditions
         ),
     ]
+    report.notes.append(
+        "Generator, broker, Kafka, Spark and PostgreSQL share the cores: what is offered stays below the target, too, "
+        "since the generator needs the CPU told above."
+    )
 
 
 def _run(session: Session, plan: FleetPlan, devices: int | None = None) -> dict[str, Any]:
