@@ -19,8 +19,7 @@ from contracts.tables import TENANT_SETTING
 
 Connection = psycopg.AsyncConnection[DictRow]
 
-BIND = """
-SELECT set_config(%s, %s, true), set_config('statement_timeout', %s, true), set_config('plan_cache_mode', %s, true)"""
+BIND = "SELECT set_config(%s, %s, true), set_config('statement_timeout', %s, true)"
 
 
 class Store:
@@ -50,16 +49,13 @@ class Store:
 
     @asynccontextmanager
     async def transaction(
-        self, tenant_id: int | None, writable: bool = False, one_moment: bool = False, one_plan: bool = False
+        self, tenant_id: int | None, writable: bool = False, one_moment: bool = False
     ) -> AsyncIterator[Connection]:
         """A transaction that sees one tenant, read-only unless asked. Raises StoreUnavailable, QueryTooLong,
         and BadQuestion for text that PostgreSQL cannot hold.
 
         ``one_moment``: all its statements see the store as it was at the first. Not for what asks the catalogue of
         tables which partitions are left (``queries.archive``): a dropped one is gone for every snapshot.
-        ``one_plan``: PostgreSQL may use a plan for any values, which saves planning; for statements that read about the
-        same whatever is asked. Others are planned for their own values: a plan for none in particular expects one asset
-        of a search, and loops over ten thousand for each of them.
         """
         tenant = "" if tenant_id is None else str(tenant_id)
         try:
@@ -68,8 +64,7 @@ class Store:
                     await connection.execute("SET TRANSACTION READ WRITE")
                 if one_moment:
                     await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                plans = "auto" if one_plan else "force_custom_plan"
-                await connection.execute(BIND, (TENANT_SETTING, tenant, str(self._statement_timeout_ms), plans))
+                await connection.execute(BIND, (TENANT_SETTING, tenant, str(self._statement_timeout_ms)))
                 yield connection
         except psycopg.errors.QueryCanceled as error:
             raise QueryTooLong(
@@ -96,3 +91,5 @@ async def _configure(connection: psycopg.AsyncConnection[Any]) -> None:
     await connection.set_autocommit(True)
     await connection.execute("SET TIME ZONE 'UTC'")
     await connection.execute("SET default_transaction_read_only = on")
+    # a plan for no values in particular expects one asset of a search, and loops over ten thousand for each of them
+    await connection.execute("SET plan_cache_mode = force_custom_plan")

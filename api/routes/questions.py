@@ -49,7 +49,7 @@ async def ask_question(
     said = Parameters(fleet, asset, start, end, threshold, max_age_s, cursor)
     asked, after = ask(named, said, parts.now(), parts.settings.windows_range_s)
     # vehicles and what they told come in two statements: who is enrolled in between must not be in one of them only
-    async with parts.store.transaction(caller.tenant_id, one_moment=True, one_plan=True) as connection:
+    async with parts.store.transaction(caller.tenant_id, one_moment=True) as connection:
         found = await named.answer(connection, asked)
     if wanted is not Form.JSON:
         told = f"{named.name}_{asked.now:%Y%m%dT%H%M%SZ}"
